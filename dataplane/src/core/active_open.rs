@@ -5,14 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use crate::device::Device;
 use crate::endpoint::{Endpoints, OpenKind};
 use crate::limits;
-use crate::net::addresses;
+use crate::net::addresses::{self, Cidr};
 use crate::net::flow::FlowKey;
 use crate::ring::ConnectError;
 use crate::tcp;
-use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
-use super::Core;
+use super::handshakes::{Handshakes, Opener};
 
 /// A connection to open: the arguments of [`Command::Connect`](crate::ring::Command::Connect), and how far
 /// the search for a local port has come.
@@ -34,40 +33,36 @@ struct FreePort {
     iss_min: Option<SeqNumber>,
 }
 
-impl<D: Device> Core<D> {
+impl<D: Device> Opener<'_, D> {
     /// Opens a connection. Returns false if the next poll is to go on: there may be a free port yet.
-    pub(super) fn connect(&mut self, now: Instant, request: &mut OpenRequest) -> Result<bool, ConnectError> {
+    pub(super) fn connect(&mut self, request: &mut OpenRequest) -> Result<bool, ConnectError> {
         // An IPv4-mapped IPv6 address represents an IPv4 address (RFC 4291 §2.5.5.2).
         let remote = SocketAddr::new(request.remote.ip().to_canonical(), request.remote.port());
         self.host.next_hop(remote.ip()).ok_or(ConnectError::NoRoute)?;
-        let (address, port) = self.local_end(request.local, remote.ip())?;
+        let (address, port) = local_end(self.host.addresses(), request.local, remote.ip())?;
         let owner = port.and_then(|port| self.host.other_owner(&key_to(address, port, remote).received()?));
         if let Some(owner) = owner {
             return Err(ConnectError::OtherCore { owner });
         }
         let found = match port {
-            Some(port) => self.given_port(now, address, port, remote),
-            None => self.free_port(now, address, remote, &mut request.ports_tried),
+            Some(port) => self.given_port(address, port, remote),
+            None => self.free_port(address, remote, &mut request.ports_tried),
         };
         let Some(FreePort { key, iss_min }) = found else {
-            let may_go_on = port.is_none() && request.ports_tried < 2 * self.ports.count();
+            let may_go_on = port.is_none() && request.ports_tried < 2 * self.handshakes.ports.count();
             return if may_go_on { Ok(false) } else { Err(ConnectError::NoPort) };
         };
-        let mut iss = self.initial_numbers.sequence_number(&key, now);
-        if let Some(iss_min) = iss_min {
-            iss = iss.later(iss_min);
-        }
-        let behaviour = request.tcp.unwrap_or(self.behaviour);
+        let iss = self.initial_number(&key, iss_min);
+        let behaviour = request.tcp.unwrap_or(self.handshakes.behaviour);
         let tcp = tcp::Connection::connect(self.tcp_config(&key, behaviour), iss);
         let open_kind = OpenKind::Active { token: request.token };
         let slot = self.insert_connection(key, open_kind, tcp).ok_or(ConnectError::NoRoom)?;
         self.endpoints.context.opening.insert(request.token, slot);
         if iss_min.is_some() {
-            self.time_waits.remove(&key);
-            self.endpoints.context.statistics.time_waits_reused += 1;
+            self.reuse_time_wait(&key);
         }
-        if let Some(mut endpoint) = self.endpoints.at(now, slot) {
-            endpoint.open_until(now + request.timeout_ns);
+        if let Some(mut endpoint) = self.endpoints.at(self.now, slot) {
+            endpoint.open_until(self.now + request.timeout_ns);
             // A startup frame goes with the acknowledgement that completes the handshake.
             endpoint.send_first(core::mem::take(&mut request.octets));
         }
@@ -75,41 +70,21 @@ impl<D: Device> Core<D> {
     }
 
     /// Ends the connection that is being opened for `token`, if there is one.
-    pub(super) fn give_up(&mut self, now: Instant, token: u64) {
+    pub(super) fn give_up(&mut self, token: u64) {
         if let Some(&slot) = self.endpoints.context.opening.get(&token)
-            && let Some(mut endpoint) = self.endpoints.at(now, slot)
+            && let Some(mut endpoint) = self.endpoints.at(self.now, slot)
         {
             let outcome = endpoint.abort();
             self.endpoints.apply(slot, outcome);
         }
     }
 
-    /// Returns our address for a connection to `remote`, and its port if control has chosen one. An
-    /// unspecified address is left to the core too.
-    fn local_end(
-        &self,
-        local: Option<SocketAddr>,
-        remote: IpAddr,
-    ) -> Result<(IpAddr, Option<u16>), ConnectError> {
-        let address =
-            local.map(|local| local.ip().to_canonical()).filter(|address| !address.is_unspecified());
-        let port = local.map(|local| local.port()).filter(|port| *port != 0);
-        let addresses = self.host.addresses();
-        let is_own = |address: &IpAddr| addresses.iter().any(|own| own.address == *address);
-        let address = match address {
-            None => addresses::source_for(addresses, remote).ok_or(ConnectError::NoRoute)?,
-            Some(address) if !is_own(&address) => return Err(ConnectError::NoAddress),
-            Some(address) if address.is_ipv4() != remote.is_ipv4() => return Err(ConnectError::NoRoute),
-            Some(address) => address,
-        };
-        Ok((address, port))
-    }
-
     /// Returns the local port that control has chosen, if it is free towards `remote`.
-    fn given_port(&self, now: Instant, local: IpAddr, port: u16, remote: SocketAddr) -> Option<FreePort> {
+    fn given_port(&self, local: IpAddr, port: u16, remote: SocketAddr) -> Option<FreePort> {
         let key = key_to(local, port, remote);
-        let reusable = self.time_waits.reusable(now, &key);
-        let is_free = reusable.is_some() || !self.time_waits.contains(now, &key);
+        let time_waits = &self.handshakes.time_waits;
+        let reusable = time_waits.reusable(self.now, &key);
+        let is_free = reusable.is_some() || !time_waits.contains(self.now, &key);
         let is_free = is_free && self.endpoints.table.find(&key).is_none() && !is_itself(&key);
         is_free.then(|| FreePort { key, iss_min: reusable.map(|state| state.next_iss_min()) })
     }
@@ -118,16 +93,11 @@ impl<D: Device> Core<D> {
     /// core, and tries some of those that were not `tried` yet. Ports in TIME-WAIT come last, or in their
     /// turn where none is unused, and only where timestamps distinguish old segments from new ones (RFC 6191
     /// §2, from our side: our clock has ticked since).
-    fn free_port(
-        &mut self,
-        now: Instant,
-        local: IpAddr,
-        remote: SocketAddr,
-        tried: &mut u32,
-    ) -> Option<FreePort> {
-        let Self { ports, endpoints, time_waits, host, .. } = self;
+    fn free_port(&mut self, local: IpAddr, remote: SocketAddr, tried: &mut u32) -> Option<FreePort> {
+        let now = self.now;
+        let Handshakes { ports, time_waits, .. } = &mut *self.handshakes;
         time_waits.expire(now);
-        let Endpoints { table, context, .. } = endpoints;
+        let (host, Endpoints { table, context, .. }) = (&*self.host, &*self.endpoints);
         let is_unused = |key: &FlowKey| {
             let listens = || context.listeners.find(local, key.local_port).is_some();
             table.find(key).is_none() && !is_itself(key) && !listens()
@@ -163,6 +133,25 @@ impl<D: Device> Core<D> {
         let key = found?;
         Some(FreePort { key, iss_min: time_waits.reusable(now, &key).map(|state| state.next_iss_min()) })
     }
+}
+
+/// Returns the one of our `addresses` for a connection to `remote`, and its port if control has chosen one.
+/// An unspecified address is left to the core too.
+fn local_end(
+    addresses: &[Cidr],
+    local: Option<SocketAddr>,
+    remote: IpAddr,
+) -> Result<(IpAddr, Option<u16>), ConnectError> {
+    let address = local.map(|local| local.ip().to_canonical()).filter(|address| !address.is_unspecified());
+    let port = local.map(|local| local.port()).filter(|port| *port != 0);
+    let is_own = |address: &IpAddr| addresses.iter().any(|own| own.address == *address);
+    let address = match address {
+        None => addresses::source_for(addresses, remote).ok_or(ConnectError::NoRoute)?,
+        Some(address) if !is_own(&address) => return Err(ConnectError::NoAddress),
+        Some(address) if address.is_ipv4() != remote.is_ipv4() => return Err(ConnectError::NoRoute),
+        Some(address) => address,
+    };
+    Ok((address, port))
 }
 
 /// Returns the addresses and ports of a connection to `remote`.

@@ -8,7 +8,6 @@ use crate::device::Device;
 use crate::endpoint::{Endpoints, Outcome, QueuePair};
 use crate::limits;
 use crate::memory::{ProtectionDomainId, RemoveError, STag};
-use crate::net::addresses::Presence;
 use crate::qp::shared::{QpState, SharedQp};
 use crate::ring::{AfterStream, Command, Direction, Event, FullOperation};
 use crate::tcp::CloseReason;
@@ -93,7 +92,7 @@ impl<D: Device> Core<D> {
     /// Carries out the part of a command that one poll has time for. The rest stays unfinished.
     fn go_on_with(&mut self, now: Instant, unfinished: Unfinished) {
         match unfinished {
-            Unfinished::Connect(mut request) => match self.connect(now, &mut request) {
+            Unfinished::Connect(mut request) => match self.opener(now).connect(&mut request) {
                 Ok(true) => {}
                 Ok(false) => self.leave_unfinished(Unfinished::Connect(request)),
                 Err(error) => self.push_event(Event::ConnectFailed { token: request.token, error }),
@@ -122,33 +121,21 @@ impl<D: Device> Core<D> {
         self.walks_on = true;
     }
 
-    /// Has the core answer from now on for `port`, unless it is 0, where it shares its addresses.
-    fn answer_for(&mut self, port: u16) {
-        if self.host.presence == Presence::Shared && port != 0 {
-            self.host.own_ports.insert(port);
-        }
-    }
-
     fn on_command(&mut self, now: Instant, command: Command) {
         match command {
             Command::Listen { address, port, backlog, tcp } => {
-                self.answer_for(port);
-                let behaviour = tcp.unwrap_or(self.behaviour);
-                let at = ListenAddress { address, port };
-                let backlog = self.part_of_backlog(port, backlog);
-                self.endpoints.context.listeners.listen(at, backlog, behaviour);
-                self.return_to_port(now, port);
+                self.opener(now).listen(ListenAddress { address, port }, backlog, tcp);
+                self.take_held_syns(now);
             }
             Command::Unlisten { address, port } => {
-                self.endpoints.context.listeners.unlisten(ListenAddress { address, port });
-                self.leave_port(now, port);
+                self.opener(now).unlisten(ListenAddress { address, port });
             }
             Command::Connect { token, local, remote, timeout_ns, tcp, octets } => {
-                self.answer_for(local.map_or(0, |local| local.port()));
+                self.opener(now).answer_for(local.map_or(0, |local| local.port()));
                 let request = OpenRequest { token, local, remote, timeout_ns, tcp, octets, ports_tried: 0 };
                 self.go_on_with(now, Unfinished::Connect(request));
             }
-            Command::GiveUp { token } => self.give_up(now, token),
+            Command::GiveUp { token } => self.opener(now).give_up(token),
             Command::Admit { connection } => self.endpoints.with_named(now, connection, |mut endpoint| {
                 endpoint.leave_backlog();
                 Outcome::NONE
@@ -211,16 +198,6 @@ impl<D: Device> Core<D> {
                 self.push_event(Event::ConnectionReport(report));
             }
         }
-    }
-
-    /// Returns this core's part of the backlog of a listener: twice as many as if peers came to all cores in
-    /// turn.
-    fn part_of_backlog(&self, port: u16, backlog: u32) -> u32 {
-        let cores = u32::from(self.host.cores());
-        if cores == 1 || self.host.is_restricted(port) {
-            return backlog;
-        }
-        backlog.saturating_mul(2).div_ceil(cores)
     }
 
     fn push_event(&mut self, event: Event) {

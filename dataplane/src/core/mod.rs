@@ -36,10 +36,10 @@
 mod active_open;
 mod commands;
 mod config;
-mod connection_setup;
 mod demultiplexing;
 mod doorbells;
 mod eviction;
+mod handshakes;
 mod look_ahead;
 mod outcome;
 mod passive_open;
@@ -52,12 +52,13 @@ pub mod tables;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod transmit;
+mod unmatched;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::byte_stream::TransferCounters;
-use crate::conn::{InitialNumbers, LeftPorts, Listeners, Orphans, Ports, SynCookies, Table, TimeWaitTable};
+use crate::conn::{Listeners, Orphans, Table, TimeWaitTable};
 use crate::device::{Capabilities, Device, RxInterrupt};
 use crate::endpoint::{
     Chunk, Connection, Context, CutRunStore, Endpoints, QueuePairs, ReceiveWaiters, Unaccepted,
@@ -75,9 +76,9 @@ use crate::tcp::receive_queue::HeldPool;
 use crate::time::Instant;
 use crate::waker::Waker;
 use eviction::Eviction;
+use handshakes::{Handshakes, Opener};
 use path_waiters::PathWaiters;
 use reports::Reports;
-use resets::Resets;
 use tables::{Tables, Usage};
 
 pub use crate::net::place::Place;
@@ -85,18 +86,9 @@ pub use config::Config;
 
 /// One poll loop and everything it owns.
 pub struct Core<D: Device> {
-    /// Octets a peer may have in flight on one connection.
-    window_octets: u32,
-    /// How TCP behaves on connections whose command does not say so.
-    behaviour: tcp::Behaviour,
     /// Connections and queue pairs.
     endpoints: Endpoints<D::Frame>,
-    time_waits: TimeWaitTable,
-    syn_cookies: SynCookies,
-    ports: Ports,
-    left_ports: LeftPorts<D::Frame>,
-    initial_numbers: InitialNumbers,
-    resets: Resets,
+    handshakes: Handshakes<D::Frame>,
     /// Data arrived in this poll that the application may answer.
     data_arrived: bool,
     /// When the core last received what had arrived.
@@ -182,22 +174,13 @@ impl<D: Device> Core<D> {
             report: None,
         };
         let (first_port, last_port) = config.ports;
-        let port_secrets =
-            [Purpose::PortOffsets, Purpose::PortCounters].map(|purpose| secret.derive(purpose));
         Self {
-            window_octets: config.window_bytes,
-            behaviour: config.tcp,
             endpoints: Endpoints {
                 table: Table::new(number, tables.connections, secret.derive(Purpose::Flows)),
                 queue_pairs: QueuePairs::new(tables.queue_pairs),
                 context,
             },
-            time_waits: TimeWaitTable::new(tables.time_waits, secret.derive(Purpose::TimeWaits)),
-            syn_cookies: SynCookies::new(secret.derive(Purpose::SynCookies)),
-            ports: Ports::new(first_port, last_port, port_secrets),
-            left_ports: LeftPorts::new(),
-            initial_numbers: InitialNumbers::new(config.secret),
-            resets: Resets::new(RateLimit::new(resets_per_second, secret.derive(Purpose::Resets))),
+            handshakes: Handshakes::new(&config, tables.time_waits, resets_per_second),
             data_arrived: false,
             polled_at: Instant::ZERO,
             idle_until: Instant::ZERO,
@@ -209,6 +192,12 @@ impl<D: Device> Core<D> {
             rings,
             host: Host::new(device, config.into_host(), secret, place).with_ports(first_port..=last_port),
         }
+    }
+
+    /// Returns what opens connections at `now`.
+    fn opener(&mut self, now: Instant) -> Opener<'_, D> {
+        let Self { handshakes, endpoints, host, .. } = self;
+        Opener { now, handshakes, endpoints, host }
     }
 
     /// Returns the address space that those of `tables` take which grow with connections, in bytes.
@@ -268,7 +257,7 @@ impl<D: Device> Core<D> {
         let context = &self.endpoints.context;
         Usage {
             connections: self.endpoints.table.len(),
-            time_waits: self.time_waits.len(),
+            time_waits: self.handshakes.time_waits.len(),
             half_open: context.listeners.in_backlogs(),
             orphans: context.orphans.len(),
             send_descriptors: context.pools.segments.used(),

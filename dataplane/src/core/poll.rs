@@ -130,9 +130,9 @@ impl<D: Device> Core<D> {
             self.host.free_spent();
         }
         busy |= self.detect_duplicates(now);
-        self.time_waits.expire(now);
+        self.handshakes.time_waits.expire(now);
         busy |= self.endpoints.expire_timers(now);
-        busy |= self.left_ports.next_deadline() <= now && self.take_held_syns(now);
+        busy |= self.handshakes.left_ports.next_deadline() <= now && self.take_held_syns(now);
         busy | (self.walks_on && self.walk_on(now))
     }
 
@@ -172,8 +172,9 @@ impl<D: Device> Core<D> {
 
     /// Returns a time no later than that at which the next of what a core does by the clock is due.
     fn next_due(&self, now: Instant) -> Instant {
-        let of_connections = self.endpoints.table.next_look(now).min(self.left_ports.next_deadline());
-        self.host.next_deadline().min(of_connections).min(self.time_waits.next_expiry())
+        let of_connections =
+            self.endpoints.table.next_look(now).min(self.handshakes.left_ports.next_deadline());
+        self.host.next_deadline().min(of_connections).min(self.handshakes.time_waits.next_expiry())
     }
 
     /// Returns true if a connection is scheduled, or something that takes several polls goes on: the next
@@ -189,7 +190,8 @@ impl<D: Device> Core<D> {
         if self.walks_on {
             return Instant::ZERO;
         }
-        let of_connections = self.endpoints.table.next_deadline().min(self.left_ports.next_deadline());
+        let of_connections =
+            self.endpoints.table.next_deadline().min(self.handshakes.left_ports.next_deadline());
         self.host.next_deadline().min(of_connections)
     }
 }

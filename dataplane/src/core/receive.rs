@@ -20,6 +20,7 @@ use crate::time::Instant;
 use crate::wire::segment::Segment;
 use crate::wire::tcp::{Flags, Header, SeqNumber};
 
+use super::unmatched::OpenedByCookie;
 use super::{Core, demultiplexing, look_ahead};
 
 impl<D: Device> Core<D> {
@@ -124,7 +125,7 @@ impl<D: Device> Core<D> {
     /// Handles a frame in which [`Host::find_segment`](crate::net::Host::find_segment) finds no segment, or
     /// one that belongs to no connection.
     #[inline(never)]
-    pub(super) fn on_other_frame(&mut self, now: Instant, frame: D::Frame, ingress: Ingress) {
+    fn on_other_frame(&mut self, now: Instant, frame: D::Frame, ingress: Ingress) {
         let inbound = self.host.receive(now, frame, ingress);
         self.on_inbound(now, inbound);
     }
@@ -203,25 +204,30 @@ impl<D: Device> Core<D> {
             // RFC 9293 §3.7.1: the default MSS of a SYN over IPv6 that names none.
             header.options.mss = header.options.mss.or(Some(limits::DEFAULT_MSS_IPV6_BYTES));
         }
-        match self.endpoints.table.find(&key) {
-            Some(slot) => {
-                self.on_segment(now, slot, segment, &header, frame);
-                Ok(())
-            }
-            None => self.on_unmatched_segment(now, key, segment, &header, frame),
+        let (slot, frame) = match self.endpoints.table.find(&key) {
+            Some(slot) => (slot, frame),
+            None => match self.opener(now).on_unmatched_segment(key, segment, &header, frame)? {
+                Some(OpenedByCookie { slot, frame }) => (slot, frame),
+                None => return Ok(()),
+            },
+        };
+        self.on_segment(now, slot, segment, &header, frame);
+        Ok(())
+    }
+
+    /// Handles the SYNs for which there is a listener now, or that are refused as they have waited in vain.
+    /// Returns true.
+    #[cold]
+    pub(super) fn take_held_syns(&mut self, now: Instant) -> bool {
+        while let Some(frame) = self.handshakes.left_ports.pop(now) {
+            self.on_other_frame(now, frame, Ingress::Wire);
         }
+        true
     }
 
     /// Hands a segment to the connection in `slot`, which it belongs to, whatever its header is.
     #[inline(never)]
-    pub(super) fn on_segment(
-        &mut self,
-        now: Instant,
-        slot: u32,
-        segment: &Segment,
-        header: &Header,
-        frame: D::Frame,
-    ) {
+    fn on_segment(&mut self, now: Instant, slot: u32, segment: &Segment, header: &Header, frame: D::Frame) {
         let Some(mut endpoint) = self.endpoints.at(now, slot) else {
             return self.endpoints.context.statistics.count(DropCause::NoConnection);
         };
@@ -263,7 +269,7 @@ impl<D: Device> Core<D> {
         }
         let Some(refusal) = outcome.refusal else { return };
         if outcome.reset
-            && let Some(reset) = self.resets.reply_to(now, segment, &self.host)
+            && let Some(reset) = self.handshakes.resets.reply_to(now, segment, &self.host)
         {
             self.host.send_bare(key, &reset);
         }

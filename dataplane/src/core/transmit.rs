@@ -86,7 +86,7 @@ impl<D: Device> Core<D> {
             AfterTransmit::TimeWait(state) => {
                 let key = endpoint.connection.key;
                 self.remove_connection(now, slot);
-                let evicted = self.time_waits.insert(now, key, state);
+                let evicted = self.handshakes.time_waits.insert(now, key, state);
                 self.endpoints.context.statistics.time_waits_evicted += u64::from(evicted);
                 false
             }
