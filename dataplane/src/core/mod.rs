@@ -36,7 +36,9 @@
 mod active_open;
 mod commands;
 mod config;
+mod connection_commands;
 mod demultiplexing;
+mod deregistration;
 mod doorbells;
 mod eviction;
 mod handshakes;
@@ -45,9 +47,11 @@ mod outcome;
 mod passive_open;
 mod path_waiters;
 mod poll;
+mod queue_pair_commands;
 mod receive;
 mod reports;
 mod resets;
+mod revocation;
 pub mod tables;
 #[cfg(feature = "testing")]
 pub mod testing;
