@@ -22,7 +22,7 @@ IN_RELEASE = frozenset(
         # In each burst a segment is kept beyond a gap, reported in a SACK block, and taken out: 80 of the 141
         # instructions that the plain case lacks.
         ("sack-1500", "target"),
-        # FPDUs after the first of a message are sent in a loop of their own (core/transmit.rs); segments of a
+        # FPDUs after the first of a message are sent in a loop of their own (core/sending.rs); segments of a
         # stream are chosen, read and given their headers one by one.
         ("bytes-1500", "writer"),
     )

@@ -52,6 +52,7 @@ mod receive;
 mod reports;
 mod resets;
 mod revocation;
+mod sending;
 pub mod tables;
 #[cfg(feature = "testing")]
 pub mod testing;
