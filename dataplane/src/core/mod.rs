@@ -63,6 +63,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::byte_stream::TransferCounters;
+#[cfg(feature = "testing")]
+use crate::conn::ConnectionId;
 use crate::conn::{Listeners, Orphans, Table, TimeWaitTable};
 use crate::device::{Capabilities, Device, RxInterrupt};
 use crate::endpoint::{
@@ -72,6 +74,8 @@ use crate::limits;
 use crate::memory::StagTable;
 use crate::net::Host;
 use crate::ordered::OrderedPool;
+#[cfg(feature = "testing")]
+use crate::qp::work::QpNumber;
 use crate::rate_limit::RateLimit;
 use crate::ring::{Events, Rings};
 use crate::secret::{Purpose, Secret};
@@ -140,51 +144,15 @@ impl<D: Device> Core<D> {
         tables: Tables,
         place: Option<Place<D::Frame>>,
     ) -> Self {
-        let number = place.as_ref().map_or(0, Place::core);
-        // Of what a device may do for strangers in a second, each core may do its part.
-        let part = |per_second: u32| per_second.div_ceil(place.as_ref().map_or(1, Place::cores).into());
-        let resets_per_second = part(limits::RESETS_PER_SECOND);
-        let challenges_per_second = part(limits::CHALLENGES_PER_SECOND);
-        let secret = Secret::new(config.secret);
         let Capabilities { frames, frame_bytes, .. } = device.capabilities();
         let held_frames = tables.held_frames.min(frames / 2);
-        let context = Context {
-            pools: tcp::Pools {
-                segments: tcp::send_queue::SegmentPool::new(tables.send_descriptors),
-                held: HeldPool::new(held_frames, frame_bytes, tables.placed_runs),
-                challenges: RateLimit::new(challenges_per_second, secret.derive(Purpose::Challenges)),
-                scan_budget: tcp::scan_budget::ScanBudget::new(),
-            },
-            placed_sends: OrderedPool::new(tables.placed_sends),
-            stags: match place.as_ref().and_then(Place::claims) {
-                Some(claims) => StagTable::with_claims(tables.regions, claims.clone(), number),
-                None => StagTable::with_slots(tables.regions),
-            },
-            listeners: Listeners::new(
-                tables.listeners,
-                tables.connections,
-                secret.derive(Purpose::BacklogShares),
-            ),
-            orphans: Orphans::new(tables.connections, secret.derive(Purpose::Orphans)),
-            opening: BTreeMap::new(),
-            receive_waiters: ReceiveWaiters::default(),
-            unaccepted: Unaccepted::default(),
-            cut_runs: CutRunStore::new(tables.cut_octets),
-            local_operations_left: limits::LOCAL_OPERATIONS_PER_POLL,
-            lingering_octets: 0,
-            holds_stream: config.holds_stream,
-            events: Events::new(rings.events.clone()),
-            statistics: Statistics::default(),
-            transfers: TransferCounters::default(),
-            report: None,
-        };
+        let held = HeldPool::new(held_frames, frame_bytes, tables.placed_runs);
+        let events = Events::new(rings.events.clone());
+        let resets_per_second = part_of(limits::RESETS_PER_SECOND, place.as_ref());
+        let secret = Secret::new(config.secret);
         let (first_port, last_port) = config.ports;
         Self {
-            endpoints: Endpoints {
-                table: Table::new(number, tables.connections, secret.derive(Purpose::Flows)),
-                queue_pairs: QueuePairs::new(tables.queue_pairs),
-                context,
-            },
+            endpoints: endpoints(&config, &tables, place.as_ref(), held, events),
             handshakes: Handshakes::new(&config, tables.time_waits, resets_per_second),
             data_arrived: false,
             polled_at: Instant::ZERO,
@@ -276,4 +244,77 @@ impl<D: Device> Core<D> {
             events_waiting: context.events.waiting(),
         }
     }
+}
+
+#[cfg(feature = "testing")]
+impl<D: Device> Core<D> {
+    /// Returns the TCP connection that `id` names.
+    #[doc(hidden)]
+    pub fn tcp(&self, id: ConnectionId) -> Option<&tcp::Connection> {
+        self.endpoints.table.get(id).map(|connection| &connection.tcp)
+    }
+
+    /// Has every queue of a queue pair continue at message number `next`, in both directions, as if all
+    /// before had been exchanged. For tests: the wrap (RFC 5041 §4.3) is 2^32 messages away otherwise.
+    #[doc(hidden)]
+    pub fn continue_message_numbers(&mut self, qp: QpNumber, next: u32) {
+        if let Some(qp) = self.endpoints.queue_pairs.iter_mut().find(|each| each.shared.number == qp) {
+            qp.sender.continue_message_numbers(next);
+            qp.receiver.continue_message_numbers(next);
+            qp.reads.inbound.continue_message_numbers(next);
+        }
+    }
+}
+
+/// Returns the endpoints of a core that has none yet.
+fn endpoints<F>(
+    config: &Config,
+    tables: &Tables,
+    place: Option<&Place<F>>,
+    held: HeldPool<F>,
+    events: Events,
+) -> Endpoints<F> {
+    let number = place.map_or(0, Place::core);
+    let challenges_per_second = part_of(limits::CHALLENGES_PER_SECOND, place);
+    let secret = Secret::new(config.secret);
+    let context = Context {
+        pools: tcp::Pools {
+            segments: tcp::send_queue::SegmentPool::new(tables.send_descriptors),
+            held,
+            challenges: RateLimit::new(challenges_per_second, secret.derive(Purpose::Challenges)),
+            scan_budget: tcp::scan_budget::ScanBudget::new(),
+        },
+        placed_sends: OrderedPool::new(tables.placed_sends),
+        stags: match place.and_then(Place::claims) {
+            Some(claims) => StagTable::with_claims(tables.regions, claims.clone(), number),
+            None => StagTable::with_slots(tables.regions),
+        },
+        listeners: Listeners::new(
+            tables.listeners,
+            tables.connections,
+            secret.derive(Purpose::BacklogShares),
+        ),
+        orphans: Orphans::new(tables.connections, secret.derive(Purpose::Orphans)),
+        opening: BTreeMap::new(),
+        receive_waiters: ReceiveWaiters::default(),
+        unaccepted: Unaccepted::default(),
+        cut_runs: CutRunStore::new(tables.cut_octets),
+        local_operations_left: limits::LOCAL_OPERATIONS_PER_POLL,
+        lingering_octets: 0,
+        holds_stream: config.holds_stream,
+        events,
+        statistics: Statistics::default(),
+        transfers: TransferCounters::default(),
+        report: None,
+    };
+    Endpoints {
+        table: Table::new(number, tables.connections, secret.derive(Purpose::Flows)),
+        queue_pairs: QueuePairs::new(tables.queue_pairs),
+        context,
+    }
+}
+
+/// Returns the part of a core in what a device may do for strangers in a second.
+fn part_of<F>(per_second: u32, place: Option<&Place<F>>) -> u32 {
+    per_second.div_ceil(place.map_or(1, Place::cores).into())
 }

@@ -69,4 +69,13 @@ impl<F: Frame> Endpoints<F> {
             self.table.schedule(slot);
         }
     }
+
+    /// Removes the connection in `slot`, which is over.
+    pub(super) fn remove(&mut self, now: Instant, slot: u32) {
+        if let Some(mut endpoint) = self.at(now, slot) {
+            endpoint.release();
+        }
+        let removed = self.table.remove(slot);
+        debug_assert!(removed.is_some(), "a connection is removed once");
+    }
 }

@@ -1,20 +1,16 @@
-//! Hooks of tests and fuzz targets: they look into a core, or move its counters.
+//! Hooks of tests and fuzz targets: what the cores of a thread have done, and a core on a simulated device.
 
 use std::sync::Arc;
 
 use super::tables::{Tables, Usage};
 use super::{Config, Core, Place};
-use crate::conn::ConnectionId;
-use crate::device::Device;
 use crate::device::sim::{SimDevice, SimFrame};
 use crate::device::spread::{Queues, Spread, spread};
 use crate::net;
-use crate::qp::work::QpNumber;
 use crate::ring::Rings;
 use crate::statistics::Statistics;
 use crate::steering::Steering;
 use crate::tally;
-use crate::tcp;
 use crate::time::Instant;
 
 /// Returns how often the cores of this thread have computed the checksum of a segment that has arrived.
@@ -85,24 +81,5 @@ impl SimulatedCore {
     /// As [`Core::usage`].
     pub fn usage(&self) -> Usage {
         self.0.usage()
-    }
-}
-
-impl<D: Device> Core<D> {
-    /// Returns the TCP connection that `id` names.
-    #[doc(hidden)]
-    pub fn tcp(&self, id: ConnectionId) -> Option<&tcp::Connection> {
-        self.endpoints.table.get(id).map(|connection| &connection.tcp)
-    }
-
-    /// Has every queue of a queue pair continue at message number `next`, in both directions, as if all
-    /// before had been exchanged. For tests: the wrap (RFC 5041 §4.3) is 2^32 messages away otherwise.
-    #[doc(hidden)]
-    pub fn continue_message_numbers(&mut self, qp: QpNumber, next: u32) {
-        if let Some(qp) = self.endpoints.queue_pairs.iter_mut().find(|each| each.shared.number == qp) {
-            qp.sender.continue_message_numbers(next);
-            qp.receiver.continue_message_numbers(next);
-            qp.reads.inbound.continue_message_numbers(next);
-        }
     }
 }

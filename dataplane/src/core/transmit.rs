@@ -79,26 +79,18 @@ impl<D: Device> Core<D> {
                 false
             }
             AfterTransmit::Closed => {
-                self.remove_connection(now, slot);
+                self.endpoints.remove(now, slot);
                 false
             }
             AfterTransmit::TimeWait(state) => {
                 let key = endpoint.connection.key;
-                self.remove_connection(now, slot);
+                self.endpoints.remove(now, slot);
                 let evicted = self.handshakes.time_waits.insert(now, key, state);
                 self.endpoints.context.statistics.time_waits_evicted += u64::from(evicted);
                 false
             }
         };
         Served { more, ..sent }
-    }
-
-    fn remove_connection(&mut self, now: Instant, slot: u32) {
-        if let Some(mut endpoint) = self.endpoints.at(now, slot) {
-            endpoint.release();
-        }
-        let removed = self.endpoints.table.remove(slot);
-        debug_assert!(removed.is_some(), "a connection is removed once");
     }
 }
 
