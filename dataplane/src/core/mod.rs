@@ -6,6 +6,14 @@
 //! other cores. Control talks to it over [`ring`](crate::ring), applications over the rings of their queue
 //! pairs, and the other cores of its device over rings from one to the other ([`Place`]).
 //!
+//! # What it consists of
+//!
+//! `poll.rs` is the order of a poll. Inputs come in by `receive.rs`, `commands.rs` and `doorbells.rs`, and
+//! the endpoints apply what follows from each (`outcome.rs`); `transmit.rs` serves the connections that are
+//! scheduled. State beside the endpoints has types of its own: `Handshakes` opens connections and answers
+//! segments that belong to none, `Eviction` fails connections that hold too many frames, `PathWaiters` and
+//! `Reports` visit all of them.
+//!
 //! # When data is acknowledged
 //!
 //! In a core that its application polls itself (`Core::poll_run_to_completion`), a connection that has
@@ -97,6 +105,7 @@ pub use config::Config;
 pub struct Core<D: Device> {
     /// Connections and queue pairs.
     endpoints: Endpoints<D::Frame>,
+    /// How connections are opened, and what is left of those that are over.
     handshakes: Handshakes<D::Frame>,
     /// Data arrived in this poll that the application may answer.
     data_arrived: bool,
@@ -105,13 +114,17 @@ pub struct Core<D: Device> {
     /// A poll before this has nothing to do, unless something has come since the one before; see
     /// [`poll_idly`](Self::poll_idly).
     idle_until: Instant,
+    /// The look for connections that hold too many frames.
     eviction: Eviction,
+    /// The reports of the counters that control waits for.
     reports: Reports,
     /// The command that was not carried out in one poll.
     unfinished: Option<commands::Unfinished>,
+    /// Why connections that wait for a path are visited.
     path_waiters: PathWaiters,
     /// Something that visits many connections or queue pairs goes on in this poll or the next.
     walks_on: bool,
+    /// The rings to control and the doorbells of applications.
     rings: Rings,
     /// Dropped last: the frames above go back to its device.
     host: Host<D>,

@@ -84,7 +84,8 @@ impl<D: Device> Sending<'_, '_, D> {
     }
 
     /// Appends segments of the current group to the super-frame in `frame`, which is to have no more than
-    /// `most_octets` octets of payload, if they [continue](Endpoint::continuations) a message.
+    /// `most_octets` octets of payload, if they [continue](crate::endpoint::Endpoint::continuations) a
+    /// message.
     // Not inlined: the loop over them needs the registers.
     #[inline(never)]
     fn join_continuations(
