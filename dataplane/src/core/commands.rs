@@ -108,12 +108,8 @@ impl<D: Device> Core<D> {
                 self.commanded(now, connection).start_unnegotiated(&qp, operation, direction);
             }
             Command::AttachByteStream { connection, stream } => self.attach(now, connection, stream),
-            Command::Close { connection } => {
-                self.commanded(now, connection).handle(|mut endpoint| endpoint.close(None));
-            }
-            Command::Disconnect { connection, within_ns } => {
-                self.commanded(now, connection).handle(|mut endpoint| endpoint.close(within_ns));
-            }
+            Command::Close { connection } => self.commanded(now, connection).close(None),
+            Command::Disconnect { connection, within_ns } => self.commanded(now, connection).close(within_ns),
             Command::Abandon { connection, within_ns } => {
                 self.commanded(now, connection).handle(|mut endpoint| endpoint.abandon(within_ns));
             }

@@ -26,18 +26,25 @@ impl<F: Frame> CommandedConnection<'_, F> {
         self.endpoints.with_named(self.now, self.id, handle);
     }
 
+    /// Closes the connection, within a time if there is one.
+    pub(super) fn close(&mut self, within_ns: Option<u64>) {
+        self.handle(|mut endpoint| endpoint.close(within_ns));
+    }
+
+    /// Sends streaming octets, and does what follows them.
     pub(super) fn send_stream(&mut self, octets: Box<[u8]>, then: AfterStream) {
         let Some(mut endpoint) = self.endpoints.named(self.now, self.id) else { return };
         if endpoint.send_stream(octets) {
             match then {
                 AfterStream::Stay => {}
                 AfterStream::FullOperation { qp, operation } => self.start(qp, operation),
-                AfterStream::Close => self.handle(|mut endpoint| endpoint.close(None)),
+                AfterStream::Close => self.close(None),
             }
         }
         self.endpoints.apply(self.id.slot(), Outcome::SCHEDULE);
     }
 
+    /// Gives the connection to a byte stream, which rings `doorbells`.
     pub(super) fn attach(&mut self, stream: Arc<SharedByteStream>, doorbells: &Doorbells) {
         match self.endpoints.named(self.now, self.id) {
             Some(mut endpoint) => {
@@ -51,6 +58,7 @@ impl<F: Frame> CommandedConnection<'_, F> {
         }
     }
 
+    /// Begins Full Operation with `qp`.
     pub(super) fn start(&mut self, qp: Arc<SharedQp>, operation: FullOperation) {
         match self.endpoints.bind(self.now, self.id, qp) {
             Some(mut endpoint) => {
@@ -63,6 +71,7 @@ impl<F: Frame> CommandedConnection<'_, F> {
         }
     }
 
+    /// Begins Full Operation of draft-culley-iwarp-mpa-00 in `direction`.
     pub(super) fn start_unnegotiated(
         &mut self,
         qp: &Arc<SharedQp>,
