@@ -18,7 +18,8 @@ use crate::wire::ddp;
 use crate::wire::tcp::SeqNumber;
 
 use super::Endpoint;
-use super::connection::{Chunk, Connection, Mode};
+use super::chunk::Chunk;
+use super::connection::{Connection, Mode};
 use super::cut_runs::CutRunStore;
 use super::operating::Operating;
 use super::queue_pair::QueuePair;

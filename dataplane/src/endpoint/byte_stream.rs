@@ -14,7 +14,8 @@ use crate::wire::segment::Segment;
 use crate::wire::tcp::{Header, SeqNumber, SeqRange};
 use crate::wire::tcp_rdma::{RdmaOption, Transfer};
 
-use super::connection::{Chunk, Connection, Mode};
+use super::chunk::Chunk;
+use super::connection::{Connection, Mode};
 use super::consume::Burst;
 use super::stream_halves::StreamHalves;
 use super::{Endpoint, Outcome};

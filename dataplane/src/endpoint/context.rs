@@ -11,7 +11,7 @@ use crate::ring::Events;
 use crate::statistics::Statistics;
 use crate::tcp::Pools;
 
-use super::connection::Chunk;
+use super::chunk::Chunk;
 use super::cut_runs::CutRunStore;
 use super::queue_pairs::Unaccepted;
 use super::receive_waiters::ReceiveWaiters;

@@ -19,7 +19,8 @@ use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
 use super::Endpoint;
-use super::connection::{Chunk, Mode};
+use super::chunk::Chunk;
+use super::connection::Mode;
 
 /// The segments of a burst that are left of a group, each one FPDU whose payload is copied.
 pub(crate) struct Continuations<'e> {

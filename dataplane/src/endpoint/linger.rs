@@ -11,7 +11,8 @@ use crate::limits;
 
 use super::Endpoint;
 use super::build::PayloadBuilding;
-use super::connection::{Chunk, Mode};
+use super::chunk::Chunk;
+use super::connection::Mode;
 use super::send_stream::SendStream;
 
 impl<F: Frame> Endpoint<'_, F> {

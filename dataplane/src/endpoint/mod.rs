@@ -52,6 +52,7 @@
 mod await_receive;
 mod build;
 mod byte_stream;
+mod chunk;
 mod close;
 mod connection;
 mod consume;
@@ -85,8 +86,9 @@ use crate::tcp::{Changes, Refusal};
 use crate::time::Instant;
 use rdmap_stream::RdmapStream;
 
+pub(crate) use chunk::Chunk;
 pub use connection::Connection;
-pub(crate) use connection::{Chunk, Mode, OpenKind};
+pub(crate) use connection::{Mode, OpenKind};
 pub(crate) use consume::Burst;
 pub(crate) use context::Context;
 pub(crate) use continuations::may_be_continued;

@@ -6,7 +6,8 @@ use crate::limits;
 use crate::ring::Event;
 use crate::tcp::Pools;
 
-use super::connection::{Chunk, Connection};
+use super::chunk::Chunk;
+use super::connection::Connection;
 use super::{Endpoint, Outcome};
 
 impl<F: Frame> Endpoint<'_, F> {

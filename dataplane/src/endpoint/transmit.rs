@@ -17,7 +17,7 @@ use crate::time::Instant;
 
 use super::Endpoint;
 use super::byte_stream::queue_bytes;
-use super::connection::Chunk;
+use super::chunk::Chunk;
 use super::rdmap_stream::RdmapStream;
 use super::stream::{octets_for_control, queue_stream};
 
