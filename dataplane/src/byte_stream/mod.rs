@@ -18,7 +18,7 @@
 //! A TCP connection that carries no FPDUs can be an application's byte stream. Control opens it, as one in
 //! streaming mode, and gives it away by `Command::AttachByteStream`; from then on application and core share
 //! two rings of octets, and control hears only of the end. `byte_stream` knows neither TCP nor frames: its
-//! positions count from the beginning of the stream, and `endpoint/byte_stream.rs` translates them.
+//! positions count from the beginning of the stream, and `endpoint/annotation.rs` translates them.
 //!
 //! - Out. An application writes pieces: octets in its ring, or memory that it lends. `Outbound` cuts them
 //!   into runs of one segment each (`ByteRun`), which are the descriptors of TCP's send queue, and keeps the
@@ -47,7 +47,7 @@
 //! - Messages. The A bit of a segment is a record before its first octet, for a reader that asks for it
 //!   (`message_starts`). It is as true as the peer and the path are: nothing protects it.
 //! - Messages beyond a gap. A segment beyond a gap may complete messages: what two known beginnings
-//!   enclose, of which TCP holds every octet. `endpoint/byte_stream.rs` looks for them if the application has
+//!   enclose, of which TCP holds every octet. `endpoint/annotation.rs` looks for them if the application has
 //!   given memory for them (`early_message_bytes`). `Inbound` copies them to a ring of their own
 //!   (`EarlyRing`), and the reader dequeues them from there before it goes on in order. The copies leave the
 //!   stream as it is: frames, placements and positions are the same with and without them, and `read` and

@@ -8,7 +8,8 @@ use crate::wire::tcp_rdma::RdmaOption;
 /// The source of the octets of a TCP segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Chunk {
-    /// Streaming octets: those that [`Connection::stream`](super::Connection::stream) keeps for the segment's place.
+    /// Streaming octets: those that [`SendStream`](super::send_stream::SendStream) keeps for the segment's
+    /// place.
     Stream,
     /// Complete FPDUs.
     Fpdus(FpduRun),

@@ -1,5 +1,6 @@
 //! A connection of a core: TCP, the meaning of its octets, and the notifications that control has received.
 
+use crate::byte_stream::TransferCounters;
 use crate::conn::{Keyed, ListenAddress, Scope, Stage};
 use crate::net::flow::FlowKey;
 use crate::tcp::{self, Unusual};
@@ -279,6 +280,19 @@ impl Connection {
     /// Returns true if its octets are those of an application's byte stream.
     pub const fn carries_bytes(&self) -> bool {
         matches!(self.mode, Mode::Bytes(_))
+    }
+
+    /// Returns what became of the segments with the TCP RDMA option that it has received.
+    pub fn transfer_counters(&self) -> TransferCounters {
+        match &self.mode {
+            Mode::Bytes(stream) => *stream.inbound.counters(),
+            _ => TransferCounters::default(),
+        }
+    }
+
+    /// Returns true if its application has written octets that TCP does not have yet.
+    pub(super) fn has_unqueued_bytes(&self) -> bool {
+        matches!(&self.mode, Mode::Bytes(stream) if stream.outbound.unqueued_octets() > 0)
     }
 
     /// Returns true if the peer has finished and control has not been notified of that.

@@ -12,6 +12,7 @@ use crate::tcp::Refusal;
 use crate::wire::segment::Segment;
 
 use super::Endpoint;
+use super::burst::Burst;
 use super::connection::Mode;
 use super::context::Context;
 use super::queue_pair::QueuePair;
@@ -30,12 +31,7 @@ impl<F: Frame> Endpoint<'_, F> {
 
     #[inline(never)]
     fn accepts_bytes(&mut self, segment: &Segment) -> bool {
-        match &mut self.connection.mode {
-            Mode::Bytes(stream) => {
-                stream.inbound.has_room(segment.payload_octets) && self.connection.tcp.received().is_drained()
-            }
-            Mode::FullOperation(_) | Mode::Streaming | Mode::Lingering { .. } => false,
-        }
+        self.byte_stream().is_some_and(|mut bytes| bytes.accepts_in_place(segment))
     }
 
     /// Consumes the FPDUs of `segment`, which TCP [expected](crate::tcp::Connection::accept_expected), in its
@@ -113,19 +109,6 @@ impl<F: Frame> Endpoint<'_, F> {
         }
         self.connection.review();
     }
-}
-
-/// The frames of a burst after the one that is handled.
-pub(crate) trait Burst<F> {
-    /// Returns true if there are no more.
-    fn is_empty(&self) -> bool;
-
-    /// Dequeues the next frame if its segment follows `segment`, the first of the burst or one that has
-    /// followed it, and makes `segment` that one.
-    fn next_after(&mut self, segment: &mut Segment) -> Option<F>;
-
-    /// Recycles a frame that is of no more use.
-    fn recycle(&mut self, frame: F);
 }
 
 /// A segment in its frame, of whose payload the first `consumed` octets are consumed.

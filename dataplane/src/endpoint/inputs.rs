@@ -3,15 +3,18 @@
 
 use std::sync::Arc;
 
+use crate::byte_stream::SharedByteStream;
 use crate::device::Frame;
 use crate::limits;
 use crate::qp::error::StreamError;
 use crate::qp::shared::{QpState, SharedQp};
 use crate::ring::{Direction, Event, FullOperation};
+use crate::tcp::CloseReason;
 use crate::time::Instant;
 
-use super::connection::Mode;
+use super::connection::{Connection, Mode};
 use super::operating::Operating;
+use super::stream_halves::StreamHalves;
 use super::{Endpoint, Outcome};
 
 impl<F: Frame> Endpoint<'_, F> {
@@ -188,5 +191,64 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Resets the connection at `deadline` unless it is open by then.
     pub(crate) fn open_until(&mut self, deadline: Instant) {
         self.connection.abort_at = deadline;
+    }
+
+    /// Gives the octets of the connection, which is in streaming mode, to the application of `shared`.
+    pub(crate) fn attach(&mut self, shared: Arc<SharedByteStream>) -> Outcome {
+        let connection = &mut *self.connection;
+        if !matches!(connection.mode, Mode::Streaming) || connection.close_notified {
+            shared.set_end(CloseReason::Aborted);
+            return Outcome::NONE;
+        }
+        let annotates = connection.tcp.rdma_option_negotiated();
+        shared.set_rdma_option(annotates);
+        let start = connection.send_end();
+        connection.mode = Mode::Bytes(Box::new(StreamHalves::new(shared, start, annotates)));
+        connection.tcp.leave_startup(&mut self.context.pools);
+        if let Mode::Bytes(stream) = &mut connection.mode {
+            stream.renew_window(&mut connection.tcp, &mut self.context.pools);
+        }
+        connection.unconsumed_octets = 0;
+        let finish_notified = connection.finish_notified;
+        self.leave_backlog();
+        let outcome = self.on_byte_stream_bell();
+        if finish_notified && let Mode::Bytes(stream) = &self.connection.mode {
+            // Control had its FIN before; what control has not consumed comes before it.
+            stream.inbound.finish();
+        }
+        outcome
+    }
+
+    /// Handles the bell of the byte stream: there are octets to be sent, commands, or room.
+    pub(crate) fn on_byte_stream_bell(&mut self) -> Outcome {
+        let Connection { tcp, mode: Mode::Bytes(stream), .. } = &mut *self.connection else {
+            return Outcome::NONE;
+        };
+        stream.shared.clear_bell();
+        if stream.inbound.receive_commands() {
+            stream.renew_window(tcp, &mut self.context.pools);
+        }
+        if self.connection.has_pending_octets() || self.connection.has_unnotified_finish() {
+            self.resume_receive();
+        }
+        Outcome::SCHEDULE
+    }
+
+    /// Handles that the application has left. What it has not read is lost: the peer learns that by a RST
+    /// (RFC 9293 §3.6.1, RFC 2525 §2.17). Else what it has written is sent, and the connection closes, while
+    /// something moves within each `within_ns`, and by [`limits::ORPHAN_NS`].
+    pub(crate) fn abandon(&mut self, within_ns: u64) -> Outcome {
+        let connection = &mut *self.connection;
+        if connection.close_notified || connection.is_orphan() {
+            return Outcome::NONE;
+        }
+        let Mode::Bytes(stream) = &mut connection.mode else { return self.close(Some(within_ns)) };
+        let all_read = !stream.inbound.has_unread() && connection.tcp.received().is_drained();
+        if !all_read || !self.context.orphans.enter(connection.key.remote) {
+            return self.abort();
+        }
+        stream.orphan_until = self.now + limits::ORPHAN_NS;
+        connection.tcp.refuse_text();
+        self.close(Some(within_ns.min(limits::ORPHAN_NS)))
     }
 }

@@ -49,8 +49,10 @@
 //! connection has one version of DDP and RDMAP, 1, or 0 with an RDMA Consortium peer, which is sent and
 //! checked in both directions.
 
+mod annotation;
 mod await_receive;
 mod build;
+mod burst;
 mod byte_stream;
 mod chunk;
 mod close;
@@ -84,12 +86,13 @@ use crate::conn::ConnectionId;
 use crate::device::Frame;
 use crate::tcp::{Changes, Refusal};
 use crate::time::Instant;
+use byte_stream::ByteStream;
 use rdmap_stream::RdmapStream;
 
+pub(crate) use burst::{Burst, BurstOutcome};
 pub(crate) use chunk::Chunk;
 pub use connection::Connection;
 pub(crate) use connection::{Mode, OpenKind};
-pub(crate) use consume::Burst;
 pub(crate) use context::Context;
 pub(crate) use continuations::may_be_continued;
 pub(crate) use cut_runs::CutRunStore;
@@ -97,7 +100,6 @@ pub(crate) use endpoints::{Depth, Endpoints};
 pub(crate) use icmp::Unreachable;
 pub(crate) use queue_pair::QueuePair;
 pub(crate) use queue_pairs::{QueuePairs, Unaccepted};
-pub(crate) use receive::BurstOutcome;
 pub(crate) use receive_waiters::ReceiveWaiters;
 pub(crate) use report::Report;
 pub(crate) use transmit::{AfterTransmit, StreamFailed};
@@ -153,6 +155,15 @@ impl Outcome {
 }
 
 impl<F: Frame> Endpoint<'_, F> {
+    /// Returns the connection as a byte stream; `None` if it carries none.
+    #[inline]
+    fn byte_stream(&mut self) -> Option<ByteStream<'_, F>> {
+        let Connection { tcp, mode: Mode::Bytes(halves), stream, .. } = &mut *self.connection else {
+            return None;
+        };
+        Some(ByteStream { now: self.now, tcp, halves, stream, context: self.context })
+    }
+
     /// Returns the connection as a stream of FPDUs; `None` before Full Operation, and when its users know
     /// that it is closed.
     #[inline]

@@ -15,8 +15,9 @@ use crate::time::Instant;
 use crate::wire::segment::Segment;
 use crate::wire::tcp::Header;
 
-use super::connection::Mode;
-use super::consume::{Burst, FpduCounts, handle_rare};
+use super::burst::{Burst, BurstOutcome};
+use super::connection::{Connection, Mode};
+use super::consume::{FpduCounts, handle_rare};
 use super::rdmap_stream::RdmapStream;
 use super::receive_wait::ReceiveWait;
 use super::{Endpoint, Outcome};
@@ -47,16 +48,6 @@ pub(super) enum Step {
     Failed(StreamError, Option<Fault>),
     /// The peer has terminated the stream.
     Terminated(StreamError),
-}
-
-/// What became of segments of a burst.
-pub(crate) struct BurstOutcome<F> {
-    /// What has changed in TCP.
-    pub changes: Changes,
-    /// Why TCP refused the last of them.
-    pub refusal: Option<Refusal>,
-    /// The frame of a segment that [`on_segment`](Endpoint::on_segment) has to handle.
-    pub unexpected: Option<F>,
 }
 
 impl<F: Frame> Endpoint<'_, F> {
@@ -125,15 +116,17 @@ impl<F: Frame> Endpoint<'_, F> {
     pub(crate) fn on_segment(&mut self, header: &Header, payload: Payload<F>) -> Outcome {
         let promised_frames = self.promised_frames();
         let passes = self.octets_pass(payload.octets);
-        let (connection, context) = (&mut *self.connection, &mut *self.context);
+        let connection = &*self.connection;
         debug_assert_eq!(connection.receives_stream(), connection.tcp.received().is_in_startup());
-        context.pools.held.expect_passing(passes);
-        context.pools.held.expect_promised(promised_frames);
+        self.context.pools.held.expect_passing(passes);
+        self.context.pools.held.expect_promised(promised_frames);
         let octets = payload.octets;
-        let annotation = connection.annotation(&context.pools.held, header, octets);
-        let disposition = connection.tcp.on_segment(self.now, header, payload, &mut context.pools);
-        if let Some(annotation) = annotation {
-            self.accept_annotation(&annotation, &disposition);
+        let annotation = self.byte_stream().and_then(|bytes| bytes.annotation(header, octets));
+        let disposition = self.connection.tcp.on_segment(self.now, header, payload, &mut self.context.pools);
+        if let Some(annotation) = annotation
+            && let Some(mut bytes) = self.byte_stream()
+        {
+            bytes.accept_annotation(&annotation, &disposition);
         }
         let connection = &mut *self.connection;
         connection.record_changes(self.now, disposition.changes);
@@ -141,8 +134,8 @@ impl<F: Frame> Endpoint<'_, F> {
         if let Some(kept) = disposition.beyond_gap {
             if let Some(mut stream) = self.rdmap() {
                 stream.place_out_of_order(kept);
-            } else {
-                self.hand_out_early(header.seq, octets);
+            } else if let Some(mut bytes) = self.byte_stream() {
+                bytes.hand_out_early(header.seq, octets);
             }
         }
         Outcome {
@@ -213,6 +206,27 @@ impl<F: Frame> Endpoint<'_, F> {
         self.connection.tcp.consume(&mut self.context.pools, octets);
     }
 
+    fn hand_over_bytes(&mut self) {
+        if self.connection.close_notified {
+            return self.discard_received();
+        }
+        if let Some(mut bytes) = self.byte_stream() {
+            bytes.hand_over();
+        }
+    }
+
+    /// Hands the octets of `segment`, which TCP [expected](tcp::Connection::accept_expected), from its
+    /// `frame` to the application of a byte stream, and those of the segments that follow it in `burst`.
+    /// Returns the frame of one that is to be handled in another way; `segment` is that one then.
+    #[inline(never)]
+    fn consume_bytes(&mut self, segment: &mut Segment, frame: F, burst: &mut impl Burst<F>) -> Option<F> {
+        let Some(mut bytes) = self.byte_stream() else {
+            debug_assert!(false, "a connection that carries bytes has halves of a stream");
+            return Some(frame);
+        };
+        bytes.consume_in_place(segment, frame, burst)
+    }
+
     fn receive_fpdus(&mut self) {
         let Some(mut stream) = self.rdmap() else {
             debug_assert!(false, "octets arrive in order on a connection that is closed for its users");
@@ -245,6 +259,12 @@ impl<F: Frame> Endpoint<'_, F> {
         match self.rdmap() {
             Some(mut stream) => stream.complete_sends(),
             None => self.release_bytes(),
+        }
+    }
+
+    fn release_bytes(&mut self) {
+        if let Connection { tcp, mode: Mode::Bytes(halves), .. } = &mut *self.connection {
+            halves.release(tcp, &self.context.pools);
         }
     }
 }

@@ -8,6 +8,8 @@ use crate::tcp::{self, Pools};
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
+use super::chunk::Chunk;
+
 /// Both halves of a byte stream at its core.
 #[derive(Debug)]
 pub struct StreamHalves {
@@ -36,6 +38,12 @@ impl StreamHalves {
             annotates,
             orphan_until: Instant::NEVER,
         }
+    }
+
+    /// Frees what the peer has acknowledged.
+    pub(super) fn release<F>(&mut self, tcp: &tcp::Connection, pools: &Pools<Chunk, F>) {
+        self.outbound.on_acknowledged(tcp.acknowledged());
+        self.outbound.release(tcp.oldest_kept(pools));
     }
 
     /// Offers as much window as the ring and the frames of the core hold, now that octets were handed over.

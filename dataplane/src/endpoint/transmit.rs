@@ -16,7 +16,6 @@ use crate::tcp::{self, Burst, Outgoing, State, Unusual};
 use crate::time::Instant;
 
 use super::Endpoint;
-use super::byte_stream::queue_bytes;
 use super::chunk::Chunk;
 use super::rdmap_stream::RdmapStream;
 use super::stream::{octets_for_control, queue_stream};
@@ -58,7 +57,10 @@ impl<F: Frame> Endpoint<'_, F> {
             queue_stream(self.connection, &mut self.context.pools);
         }
         let Some(mut stream) = self.rdmap() else {
-            queue_bytes(self.connection, &mut self.context.pools);
+            if self.byte_stream().is_some_and(|mut bytes| bytes.queue_octets()) {
+                self.connection.closing = true;
+                self.connection.tcp.unusual |= Unusual::CLOSING;
+            }
             return Ok(());
         };
         stream.queue_fpdus(by_reference);
