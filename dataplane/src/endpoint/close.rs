@@ -16,6 +16,7 @@ use crate::time::Instant;
 
 use super::Endpoint;
 use super::connection::{Connection, Mode, OpenKind};
+use super::unconsumed::UnconsumedOctets;
 
 impl<F: Frame> Endpoint<'_, F> {
     /// Notifies control that the connection is open.
@@ -144,7 +145,7 @@ impl<F: Frame> Endpoint<'_, F> {
         }
         self.leave_shared_receive_waiters();
         let connection = &mut *self.connection;
-        connection.unconsumed_octets = 0;
+        connection.unconsumed = UnconsumedOctets::NONE;
         if let Mode::FullOperation(operating) = &mut connection.mode {
             operating.awaits_receive = false;
         }

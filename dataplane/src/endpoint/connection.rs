@@ -11,6 +11,7 @@ use super::holding_tracker::HoldingTracker;
 use super::operating::Operating;
 use super::send_stream::SendStream;
 use super::stream_halves::StreamHalves;
+use super::unconsumed::UnconsumedOctets;
 
 /// The meaning of a connection's octets.
 #[derive(Debug)]
@@ -82,7 +83,7 @@ pub struct Connection {
     pub open_kind: OpenKind,
     /// Streaming octets that control has a copy of and has not consumed: the first of those in TCP's receive
     /// queue.
-    pub unconsumed_octets: u32,
+    pub unconsumed: UnconsumedOctets,
 }
 
 // The table has eight octets before it. Its size is an odd number of cache lines with them, so that the hot
@@ -111,7 +112,7 @@ impl Connection {
             tcp,
             mode: Mode::Streaming,
             stream: SendStream::new(),
-            unconsumed_octets: 0,
+            unconsumed: UnconsumedOctets::NONE,
             holding: HoldingTracker::new(),
             finish_notified: false,
             open_notified: false,
@@ -259,11 +260,12 @@ impl Connection {
 
     /// Returns how many streaming octets have arrived in order of which control has no copy.
     pub fn uncopied_octets(&self) -> usize {
-        if self.receives_stream() {
-            self.tcp.received().available().saturating_sub(self.unconsumed_octets as usize)
-        } else {
-            0
-        }
+        if self.receives_stream() { self.unconsumed.uncopied(self.tcp.received().available()) } else { 0 }
+    }
+
+    /// Returns how many streaming octets control may have a copy of now, if there is room for events.
+    pub fn octets_for_control(&self) -> usize {
+        if self.receives_stream() { self.unconsumed.room_for(self.tcp.received().available()) } else { 0 }
     }
 
     /// Returns true if octets have arrived in order that its user has not got yet. The user is notified of

@@ -15,6 +15,7 @@ use crate::time::Instant;
 use super::connection::{Connection, Mode};
 use super::operating::Operating;
 use super::stream_halves::StreamHalves;
+use super::unconsumed::UnconsumedOctets;
 use super::{Endpoint, Outcome};
 
 impl<F: Frame> Endpoint<'_, F> {
@@ -68,14 +69,14 @@ impl<F: Frame> Endpoint<'_, F> {
     // Requirements: MPA-7.1-04, MPA-7.1.5-03, MPA-7.1.5-04, MPA-7.1-01, C00-8.1-01
     pub(crate) fn start(&mut self, operation: FullOperation) -> Outcome {
         if let Some(qp_slot) = self.newly_bound() {
-            let startup_octets = operation.startup_octets.min(self.connection.unconsumed_octets);
+            let startup_octets = operation.startup_octets.min(self.connection.unconsumed.octets());
             self.connection.tcp.consume(&mut self.context.pools, startup_octets as usize);
             let send_start = self.connection.send_end();
             let mut operating = Operating::new(qp_slot, operation, send_start);
             operating.expect_fpdu(self.now, operation.first_fpdu_ns);
             self.begin(operating, &operation);
             self.connection.tcp.leave_startup(&mut self.context.pools);
-            self.connection.unconsumed_octets = 0;
+            self.connection.unconsumed = UnconsumedOctets::NONE;
             self.leave_backlog();
         } else {
             self.refuse_start();
@@ -109,7 +110,7 @@ impl<F: Frame> Endpoint<'_, F> {
         }
         if direction.receives() {
             self.connection.tcp.leave_startup(&mut self.context.pools);
-            self.connection.unconsumed_octets = 0;
+            self.connection.unconsumed = UnconsumedOctets::NONE;
             // The peer's end means something else after FPDUs.
             // Requirements: A-09
             self.connection.finish_notified = false;
@@ -208,7 +209,7 @@ impl<F: Frame> Endpoint<'_, F> {
         if let Mode::Bytes(stream) = &mut connection.mode {
             stream.renew_window(&mut connection.tcp, &mut self.context.pools);
         }
-        connection.unconsumed_octets = 0;
+        connection.unconsumed = UnconsumedOctets::NONE;
         let finish_notified = connection.finish_notified;
         self.leave_backlog();
         let outcome = self.on_byte_stream_bell();
@@ -250,5 +251,39 @@ impl<F: Frame> Endpoint<'_, F> {
         stream.orphan_until = self.now + limits::ORPHAN_NS;
         connection.tcp.refuse_text();
         self.close(Some(within_ns.min(limits::ORPHAN_NS)))
+    }
+
+    /// Appends `octets` to the streaming octets to be sent. Returns false, and resets the connection, if that
+    /// is not possible: the rest of the command is then not carried out.
+    // Requirements: RDMAP-6.1-01
+    pub(crate) fn send_stream(&mut self, octets: Box<[u8]>) -> bool {
+        let end = self.connection.send_end();
+        if self.connection.sends_stream() && self.connection.stream.push(octets, end) {
+            return true;
+        }
+        // Control sends more than the limit, or after Full Operation has begun: it cannot know what the peer
+        // receives.
+        self.connection.tcp.abort();
+        false
+    }
+
+    /// Keeps `octets`, which are sent as soon as the connection is open.
+    pub(crate) fn send_first(&mut self, octets: Box<[u8]>) {
+        let connection = &mut *self.connection;
+        let end = connection.send_end();
+        if !connection.stream.begin(octets, end) {
+            connection.tcp.abort();
+        }
+    }
+
+    /// Handles that control has consumed the first `octets` of those it has a copy of: the window opens by as
+    /// many.
+    pub(crate) fn consume_stream(&mut self, octets: u32) -> Outcome {
+        self.streaming().consume(octets);
+        let pending = self.connection.uncopied_octets() > 0 || self.connection.has_unnotified_finish();
+        if pending && !self.connection.close_notified {
+            self.resume_receive();
+        }
+        Outcome::SCHEDULE
     }
 }

@@ -78,9 +78,10 @@ mod receive_waiters;
 mod report;
 mod send_stream;
 mod shortage;
-mod stream;
 mod stream_halves;
+mod streaming;
 mod transmit;
+mod unconsumed;
 
 use crate::conn::ConnectionId;
 use crate::device::Frame;
@@ -88,6 +89,7 @@ use crate::tcp::{Changes, Refusal};
 use crate::time::Instant;
 use byte_stream::ByteStream;
 use rdmap_stream::RdmapStream;
+use streaming::Streaming;
 
 pub(crate) use burst::{Burst, BurstOutcome};
 pub(crate) use chunk::Chunk;
@@ -155,6 +157,13 @@ impl Outcome {
 }
 
 impl<F: Frame> Endpoint<'_, F> {
+    /// Returns the streaming octets of the connection.
+    #[inline]
+    fn streaming(&mut self) -> Streaming<'_, F> {
+        let Connection { tcp, stream, unconsumed, .. } = &mut *self.connection;
+        Streaming { id: self.id, tcp, stream, unconsumed, context: self.context }
+    }
+
     /// Returns the connection as a byte stream; `None` if it carries none.
     #[inline]
     fn byte_stream(&mut self) -> Option<ByteStream<'_, F>> {

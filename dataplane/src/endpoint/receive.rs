@@ -20,6 +20,7 @@ use super::connection::{Connection, Mode};
 use super::consume::{FpduCounts, handle_rare};
 use super::rdmap_stream::RdmapStream;
 use super::receive_wait::ReceiveWait;
+use super::unconsumed::UnconsumedOctets;
 use super::{Endpoint, Outcome};
 
 /// The octets of a connection that are in order and not consumed, as MPA reads them.
@@ -175,11 +176,8 @@ impl<F: Frame> Endpoint<'_, F> {
 
     /// Consumes the octets that are in order.
     pub(super) fn receive_in_order(&mut self) {
-        if self.connection.receives_stream() {
-            return self.copy_stream_to_control();
-        }
-        if self.connection.carries_bytes() {
-            return self.hand_over_bytes();
+        if self.connection.receives_stream() || self.connection.carries_bytes() {
+            return self.hand_up();
         }
         match &self.connection.mode {
             // They are consumed when a receive is posted, or the wait expires.
@@ -206,12 +204,17 @@ impl<F: Frame> Endpoint<'_, F> {
         self.connection.tcp.consume(&mut self.context.pools, octets);
     }
 
-    fn hand_over_bytes(&mut self) {
+    /// Hands octets that are in order to the application of a byte stream, or else to control, as many as
+    /// there is room for.
+    fn hand_up(&mut self) {
         if self.connection.close_notified {
-            return self.discard_received();
-        }
-        if let Some(mut bytes) = self.byte_stream() {
+            // Its user has had the last event of the connection.
+            self.discard_received();
+            self.connection.unconsumed = UnconsumedOctets::NONE;
+        } else if let Some(mut bytes) = self.byte_stream() {
             bytes.hand_over();
+        } else {
+            self.streaming().copy_to_control();
         }
     }
 
@@ -260,6 +263,11 @@ impl<F: Frame> Endpoint<'_, F> {
             Some(mut stream) => stream.complete_sends(),
             None => self.release_bytes(),
         }
+    }
+
+    fn release_stream(&mut self) {
+        let may_send = self.connection.sends_stream() && !self.connection.close_notified;
+        self.streaming().release(may_send);
     }
 
     fn release_bytes(&mut self) {

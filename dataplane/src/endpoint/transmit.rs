@@ -18,7 +18,6 @@ use crate::time::Instant;
 use super::Endpoint;
 use super::chunk::Chunk;
 use super::rdmap_stream::RdmapStream;
-use super::stream::{octets_for_control, queue_stream};
 
 /// The stream has failed, and the connection sends something else than before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +43,13 @@ pub(crate) enum AfterTransmit {
 }
 
 impl<F: Frame> Endpoint<'_, F> {
+    /// Copies the streaming octets to control for which there was no room before.
+    pub(crate) fn retry_stream(&mut self) {
+        if self.connection.octets_for_control() > 0 {
+            self.resume_receive();
+        }
+    }
+
     /// Moves what can be sent at once to TCP, and one piece more, on a device that does or does not accept
     /// payload by reference. Of `segments` segments that the connection may send now, no more wait in TCP's
     /// queue while the core has few descriptors.
@@ -54,7 +60,7 @@ impl<F: Frame> Endpoint<'_, F> {
     pub(crate) fn queue_work(&mut self, by_reference: bool, segments: usize) -> Result<(), StreamFailed> {
         self.context.pools.segments.limit_unsent(segments as u32);
         if self.connection.tcp.unusual.contains(Unusual::STREAMING) {
-            queue_stream(self.connection, &mut self.context.pools);
+            self.streaming().queue();
         }
         let Some(mut stream) = self.rdmap() else {
             if self.byte_stream().is_some_and(|mut bytes| bytes.queue_octets()) {
@@ -176,7 +182,7 @@ impl<F: Frame> Endpoint<'_, F> {
             // Other connections have all descriptors, and nothing of this one need be outstanding.
             deadline = deadline.min(*now + limits::SEND_DESCRIPTOR_RETRY_NS);
         }
-        if octets_for_control(connection) > 0 {
+        if connection.octets_for_control() > 0 {
             deadline = deadline.min(*now + limits::HAND_UP_RETRY_NS);
         }
         deadline
