@@ -10,9 +10,9 @@ use crate::device::Frame;
 use crate::limits;
 
 use super::Endpoint;
-use super::build::PayloadBuilding;
 use super::chunk::Chunk;
 use super::connection::Mode;
+use super::payload::PayloadBuilding;
 use super::send_stream::SendStream;
 
 impl<F: Frame> Endpoint<'_, F> {
@@ -61,19 +61,19 @@ impl<F: Frame> Endpoint<'_, F> {
             return None;
         }
         let segment_room = stream.operating.segment_room(end, stream.tcp.emss_octets(), false);
-        let id = self.id;
-        let PayloadBuilding { sources, statistics, pools } = self.payload();
+        let mut payload = self.payload();
+        let PayloadBuilding { connection, queue_pair, pools, .. } = payload;
         let mut octets = vec![0; sent_octets];
-        for segment in sources.connection.tcp.kept(pools) {
+        for segment in connection.tcp.kept(pools) {
             let at = (segment.seq - start).max(0) as usize;
             let place = octets.get_mut(at..at + segment.octets as usize)?;
-            sources.build_segment(id, &segment, place, statistics).then_some(())?;
+            payload.build_segment(&segment, place).then_some(())?;
         }
         if has_unqueued {
-            let run = sources.queue_pair?.sender.peek_terminate(&segment_room)?;
+            let run = queue_pair?.sender.peek_terminate(&segment_room)?;
             let at = octets.len();
             octets.resize(at + run.octets as usize, 0);
-            sources.build_run(&run, end, &mut octets[at..], statistics).then_some(())?;
+            payload.build_run(&run, end, &mut octets[at..]).then_some(())?;
         }
         Some(octets)
     }

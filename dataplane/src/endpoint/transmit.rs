@@ -12,11 +12,14 @@ use crate::qp::run::FpduRun;
 use crate::qp::sender::{CarriedOut, Sender};
 use crate::rdmap::RdmapError;
 use crate::ring::Event;
+use crate::tcp::send_queue::Segment;
 use crate::tcp::{self, Burst, Outgoing, State, Unusual};
 use crate::time::Instant;
 
 use super::Endpoint;
 use super::chunk::Chunk;
+use super::context::Context;
+use super::payload::PayloadBuilding;
 use super::rdmap_stream::RdmapStream;
 
 /// The stream has failed, and the connection sends something else than before.
@@ -113,6 +116,34 @@ impl<F: Frame> Endpoint<'_, F> {
     #[inline]
     pub(crate) fn poll_transmit(&mut self) -> Option<Outgoing<Chunk>> {
         self.connection.tcp.poll_transmit(self.now, &mut self.context.pools)
+    }
+
+    /// Appends the payload of `segment` to `frame`, after room for `headers` octets; by reference if that is
+    /// allowed and worth it. Returns false if the payload or room for it cannot be had.
+    pub(crate) fn write_payload(
+        &mut self,
+        segment: &Segment<Chunk>,
+        by_reference: bool,
+        headers: usize,
+        frame: &mut F,
+    ) -> bool {
+        self.payload().write(segment, by_reference, headers, frame)
+    }
+
+    /// Returns what the payload of the connection's segments is built with.
+    #[inline]
+    pub(super) fn payload(&mut self) -> PayloadBuilding<'_, F> {
+        let Context { stags, cut_runs, statistics, pools, .. } = &mut *self.context;
+        let queue_pair = self.queue_pair.as_deref();
+        PayloadBuilding {
+            id: self.id,
+            connection: self.connection,
+            queue_pair,
+            stags,
+            cut_runs,
+            statistics,
+            pools,
+        }
     }
 
     /// Returns true if there is nothing more to send now, and nothing to [queue](Self::queue_work), after a
