@@ -9,6 +9,7 @@ use crate::qp::sender::SmallMessage;
 use crate::statistics::Statistics;
 use crate::wire::tcp::SeqNumber;
 
+use super::connection::Mode;
 use super::operating::Operating;
 use super::queue_pair::QueuePair;
 
@@ -31,7 +32,20 @@ struct SmallFpdus {
     payload_octets: u64,
 }
 
-impl FpduSources<'_> {
+impl<'e> FpduSources<'e> {
+    /// Returns what the FPDUs of a connection in `mode` are built from; `None` if it sends none.
+    #[inline]
+    pub(super) const fn of(
+        mode: &'e Mode,
+        queue_pair: Option<&'e QueuePair>,
+        stags: &'e StagTable,
+    ) -> Option<Self> {
+        match (mode, queue_pair) {
+            (Mode::FullOperation(operating), Some(qp)) => Some(Self { operating, qp, stags }),
+            _ => None,
+        }
+    }
+
     /// Builds the FPDUs of a run, which begins at `begin`, one after the other.
     pub(super) fn build_run(
         &self,

@@ -1,11 +1,11 @@
 //! The continuations of a long message, each in a segment of its own, one after the other: most of what a
 //! busy connection sends.
 //!
-//! [`Endpoint::continuations`] finds out once what holds for all the segments that are left of a group: the
-//! memory that they are from, the framing, and that nothing but an offset differs. Then each is written in
-//! one pass over its frame: headers, FPDU, payload and CRC, and TCP and the statistics learn afterwards how
-//! many there were. Every other segment is left to [`write_payload`](Endpoint::write_payload), which would
-//! write the same.
+//! [`Continuations::of`] finds out once what holds for all the segments that are left of a group: the memory
+//! that they are from, the framing, and that nothing but an offset differs. Then each is written in one pass
+//! over its frame: headers, FPDU, payload and CRC, and TCP and the statistics learn afterwards how many there
+//! were. Every other segment is left to [`write_payload`](super::Endpoint::write_payload), which would write
+//! the same.
 
 use crate::device::Frame;
 use crate::memory::RetainedMemory;
@@ -18,9 +18,8 @@ use crate::tcp::{self, Burst};
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
-use super::Endpoint;
 use super::chunk::Chunk;
-use super::connection::Mode;
+use super::rdmap_stream::RdmapStream;
 
 /// The segments of a burst that are left of a group, each one FPDU whose payload is copied.
 pub(crate) struct Continuations<'e> {
@@ -62,22 +61,20 @@ pub(crate) const fn may_be_continued(burst: &Burst<Chunk>) -> bool {
     burst.left_in_group() > 0 && matches!(burst.segment().payload, Chunk::Fpdus(_))
 }
 
-impl<F: Frame> Endpoint<'_, F> {
-    /// Returns the segments that are left of the group of the one that `burst` sent last; `None` if there
-    /// are none, or they do not continue a message whose payload is copied from registered memory: constant
-    /// memory goes by reference if that is allowed, in a stream without Markers.
+impl<'e> Continuations<'e> {
+    /// Returns the segments that are left of the group of the one that `burst` sent last, which
+    /// [may be continued](may_be_continued); `None` if they do not continue a message whose payload is copied
+    /// from registered memory: constant memory goes by reference if that is allowed, in a stream without
+    /// Markers.
     #[inline]
-    pub(crate) fn continuations<'s>(
-        &'s mut self,
-        burst: &'s mut Burst<Chunk>,
+    pub(super) fn of<F>(
+        stream: RdmapStream<'e, F>,
+        burst: &'e mut Burst<Chunk>,
         by_reference: bool,
-    ) -> Option<Continuations<'s>> {
-        if !may_be_continued(burst) {
-            return None;
-        }
+    ) -> Option<Self> {
+        let RdmapStream { now, tcp, operating, qp, context, .. } = stream;
         let segment = burst.segment();
         let Chunk::Fpdus(run) = &segment.payload else { return None };
-        let Mode::FullOperation(operating) = &self.connection.mode else { return None };
         let usual = run.fpdus() == 1
             && run.octets == segment.octets
             && run.octets as usize == run.markers.wire_len(run.first_ulpdu_octets())
@@ -85,13 +82,11 @@ impl<F: Frame> Endpoint<'_, F> {
         if !usual {
             return None;
         }
-        let qp = self.queue_pair.as_deref()?;
         let FpduDescriptor { header, source: Source::Memory(slice), .. } =
             qp.sender.first_of(run, &qp.reads)?
         else {
             return None;
         };
-        let context = &mut *self.context;
         let memory = context.stags.retained_memory(slice.stag)?;
         // A message is from one region, which is constant as a whole or not at all.
         if by_reference
@@ -109,21 +104,13 @@ impl<F: Frame> Endpoint<'_, F> {
             run: *run,
             seq: segment.seq,
             segment_octets: segment.octets,
-            queued_until: self.connection.tcp.queued_until(),
+            queued_until: tcp.queued_until(),
             missing: 0,
             missing_octets: 0,
         };
-        Some(Continuations {
-            now: self.now,
-            tcp: &mut self.connection.tcp,
-            burst,
-            statistics: &mut context.statistics,
-            next,
-        })
+        Some(Self { now, tcp, burst, statistics: &mut context.statistics, next })
     }
-}
 
-impl<'e> Continuations<'e> {
     /// Returns the octets of each segment.
     pub(crate) const fn segment_octets(&self) -> usize {
         self.next.segment_octets as usize

@@ -1,9 +1,8 @@
-//! The payload of segments out: FPDUs are built from the buffers of work requests, streaming octets and those
-//! of byte streams are copied.
+//! The payload of segments out: FPDUs are built from the buffers of work requests, or were when their first
+//! part went out; streaming octets and those of byte streams are copied.
 
 use crate::conn::ConnectionId;
 use crate::device::Frame;
-use crate::limits;
 use crate::memory::StagTable;
 use crate::qp::run::FpduRun;
 use crate::statistics::Statistics;
@@ -16,7 +15,7 @@ use super::chunk::Chunk;
 use super::connection::{Connection, Mode};
 use super::cut_runs::CutRunStore;
 use super::queue_pair::QueuePair;
-use super::single_fpdu::{Reference, SingleFpdu};
+use super::single_fpdu::Reference;
 
 /// What the payload of a connection's segments is built with.
 pub(super) struct PayloadBuilding<'e, F> {
@@ -34,9 +33,8 @@ pub(super) struct PayloadBuilding<'e, F> {
 }
 
 impl<'e, F: Frame> PayloadBuilding<'e, F> {
-    /// Appends the payload of `segment` to `frame`, after room for `headers` octets; by reference if that is
-    /// allowed and worth it. Returns false if the payload or room for it cannot be had.
-    #[inline]
+    /// Appends the payload of any `segment` to `frame`, after room for `headers` octets; by reference if that
+    /// is allowed and worth it. Returns false if the payload or room for it cannot be had.
     pub(super) fn write(
         &mut self,
         segment: &Segment<Chunk>,
@@ -44,46 +42,26 @@ impl<'e, F: Frame> PayloadBuilding<'e, F> {
         headers: usize,
         frame: &mut F,
     ) -> bool {
-        let octets = headers + segment.octets as usize;
-        if let Chunk::Fpdus(run) = &segment.payload
-            && run.first_octets < limits::SMALL_MESSAGE_BYTES
-            && run.octets == segment.octets
-        {
-            // Not cut, and copied on any device.
-            let Some(room) = frame.append(octets) else { return false };
-            return self.build_run(run, segment.seq, &mut room[headers..]);
-        }
-        let fpdus = self.fpdus();
-        if let Some(single) = fpdus.and_then(|fpdus| SingleFpdu::of(fpdus, segment, by_reference)) {
-            let Some(room) = frame.append(octets) else { return false };
-            return single.build(&mut room[headers..], self.statistics);
-        }
         if !self.keep_if_cut(segment) {
             return false;
         }
-        if by_reference && let Some(reference) = fpdus.and_then(|fpdus| Reference::of(fpdus, segment)) {
+        if by_reference && let Some(reference) = self.fpdus().and_then(|fpdus| Reference::of(fpdus, segment))
+        {
             return reference.write(headers, frame, self.statistics);
         }
-        match frame.append(octets) {
+        match frame.append(headers + segment.octets as usize) {
             Some(room) => self.build_segment(segment, &mut room[headers..]),
             None => false,
         }
     }
 
     /// Returns what the FPDUs of the connection are built from; `None` if it sends none.
-    #[inline]
     fn fpdus(&self) -> Option<FpduSources<'e>> {
-        match (&self.connection.mode, self.queue_pair) {
-            (Mode::FullOperation(operating), Some(qp)) => {
-                Some(FpduSources { operating, qp, stags: self.stags })
-            }
-            _ => None,
-        }
+        FpduSources::of(&self.connection.mode, self.queue_pair, self.stags)
     }
 
     /// Builds the FPDUs of a run, which begins at `begin`, one after the other. Returns false if they cannot
     /// be had.
-    #[inline]
     pub(super) fn build_run(&mut self, run: &FpduRun, begin: SeqNumber, out: &mut [u8]) -> bool {
         self.fpdus().is_some_and(|fpdus| fpdus.build_run(run, begin, out, self.statistics))
     }

@@ -17,10 +17,13 @@ use crate::tcp::{self, Burst, Outgoing, State, Unusual};
 use crate::time::Instant;
 
 use super::Endpoint;
+use super::build::FpduSources;
 use super::chunk::Chunk;
 use super::context::Context;
+use super::continuations::{Continuations, may_be_continued};
 use super::payload::PayloadBuilding;
 use super::rdmap_stream::RdmapStream;
+use super::single_fpdu::SingleFpdu;
 
 /// The stream has failed, and the connection sends something else than before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +130,36 @@ impl<F: Frame> Endpoint<'_, F> {
         headers: usize,
         frame: &mut F,
     ) -> bool {
+        let Context { stags, statistics, .. } = &mut *self.context;
+        let fpdus = FpduSources::of(&self.connection.mode, self.queue_pair.as_deref(), stags);
+        if let Chunk::Fpdus(run) = &segment.payload
+            && run.first_octets < limits::SMALL_MESSAGE_BYTES
+            && run.octets == segment.octets
+        {
+            // Not cut, and copied on any device.
+            let Some(room) = frame.append(headers + segment.octets as usize) else { return false };
+            return fpdus
+                .is_some_and(|fpdus| fpdus.build_run(run, segment.seq, &mut room[headers..], statistics));
+        }
+        if let Some(single) = fpdus.and_then(|fpdus| SingleFpdu::of(fpdus, segment, by_reference)) {
+            let Some(room) = frame.append(headers + segment.octets as usize) else { return false };
+            return single.build(&mut room[headers..], statistics);
+        }
         self.payload().write(segment, by_reference, headers, frame)
+    }
+
+    /// Returns the [continuations](Continuations::of) of the segment that `burst` sent last, in a stream of
+    /// FPDUs on a device that does or does not accept payload by reference; `None` if there are none.
+    #[inline]
+    pub(crate) fn continuations<'s>(
+        &'s mut self,
+        burst: &'s mut Burst<Chunk>,
+        by_reference: bool,
+    ) -> Option<Continuations<'s>> {
+        if !may_be_continued(burst) {
+            return None;
+        }
+        Continuations::of(self.rdmap()?, burst, by_reference)
     }
 
     /// Returns what the payload of the connection's segments is built with.
