@@ -15,7 +15,10 @@ use crate::tcp::{self, CloseReason, Unusual};
 use crate::time::Instant;
 
 use super::Endpoint;
+use super::chunk::Chunk;
 use super::connection::{Connection, Mode, OpenKind};
+use super::linger::OwedOctets;
+use super::send_stream::SendStream;
 use super::unconsumed::UnconsumedOctets;
 
 impl<F: Frame> Endpoint<'_, F> {
@@ -167,6 +170,32 @@ impl<F: Frame> Endpoint<'_, F> {
         }
         // A connection that only waits in TIME-WAIT must not keep others out.
         self.leave_backlog();
+    }
+
+    /// Makes a connection that owes the peer a Terminate independent of its queue pair, which is about to be
+    /// destroyed. Returns false, and changes nothing that TCP sends, if it owes none, or if it has sent more
+    /// octets than may be kept.
+    ///
+    /// [`begin_to_linger`](Self::begin_to_linger) completes this, once the queue pair is unbound.
+    // Requirements: RDMAP-5.4-01, RDMAP-6.2.1-03
+    pub(super) fn prepare_to_linger(&mut self) -> bool {
+        let Some(owed) = self.rdmap().and_then(|stream| OwedOctets::of(&stream)) else { return false };
+        let Some(octets) = owed.build(self.payload()) else { return false };
+        let (connection, context) = (&mut *self.connection, &mut *self.context);
+        let start = connection.tcp.oldest_kept(&context.pools);
+        let queued = (connection.tcp.queued_end() - start).max(0) as u32;
+        context.lingering_octets += octets.len();
+        connection.stream = SendStream::resumed(octets.into_boxed_slice(), start, queued);
+        connection.tcp.replace_payloads(&mut context.pools, Chunk::Stream);
+        true
+    }
+
+    /// Drops what arrives from now on, and sends only the octets kept.
+    pub(super) fn begin_to_linger(&mut self) {
+        self.discard_received();
+        self.connection.tcp.leave_startup(&mut self.context.pools);
+        self.connection.closing = true;
+        self.connection.mode = Mode::Lingering { kept_octets: self.connection.stream.octets() as usize };
     }
 
     /// Counts the connection no longer in the backlog of its listener.

@@ -8,42 +8,26 @@
 
 use crate::device::Frame;
 use crate::limits;
+use crate::qp::run::SegmentRoom;
+use crate::wire::tcp::SeqNumber;
 
-use super::Endpoint;
-use super::chunk::Chunk;
-use super::connection::Mode;
 use super::payload::PayloadBuilding;
-use super::send_stream::SendStream;
+use super::rdmap_stream::RdmapStream;
 
-impl<F: Frame> Endpoint<'_, F> {
-    /// Makes a connection that owes the peer a Terminate independent of its queue pair, which is about to be
-    /// destroyed. Returns false, and changes nothing that TCP sends, if it owes none, or if it has sent more
-    /// octets than may be kept.
-    ///
-    /// [`begin_to_linger`](Self::begin_to_linger) completes this, once the queue pair is unbound.
-    // Requirements: RDMAP-5.4-01, RDMAP-6.2.1-03
-    pub(super) fn prepare_to_linger(&mut self) -> bool {
-        let Some(octets) = self.build_unacknowledged() else { return false };
-        let (connection, context) = (&mut *self.connection, &mut *self.context);
-        let start = connection.tcp.oldest_kept(&context.pools);
-        let queued = (connection.tcp.queued_end() - start).max(0) as u32;
-        context.lingering_octets += octets.len();
-        connection.stream = SendStream::resumed(octets.into_boxed_slice(), start, queued);
-        connection.tcp.replace_payloads(&mut context.pools, Chunk::Stream);
-        true
-    }
+/// The octets that a connection with a Terminate owes its peer: all that TCP has of it, and the Terminate
+/// after them.
+pub(super) struct OwedOctets {
+    /// The first octet that TCP has.
+    start: SeqNumber,
+    /// The place after the last octet that TCP has.
+    end: SeqNumber,
+    /// The room for the Terminate, if TCP does not have it yet.
+    terminate_room: Option<SegmentRoom>,
+}
 
-    /// Drops what arrives from now on, and sends only the octets kept.
-    pub(super) fn begin_to_linger(&mut self) {
-        self.discard_received();
-        self.connection.tcp.leave_startup(&mut self.context.pools);
-        self.connection.closing = true;
-        self.connection.mode = Mode::Lingering { kept_octets: self.connection.stream.octets() as usize };
-    }
-
-    /// Builds all that TCP has of the connection and the Terminate after it, as they go on the wire.
-    fn build_unacknowledged(&mut self) -> Option<Vec<u8>> {
-        let stream = self.rdmap()?;
+impl OwedOctets {
+    /// Returns what a stream owes its peer; `None` if that is no Terminate, or more octets than may be kept.
+    pub(super) fn of<F>(stream: &RdmapStream<'_, F>) -> Option<Self> {
         let has_unqueued = stream.qp.sender.terminate_is_due();
         if !stream.operating.failed || !stream.qp.sender.has_terminate() {
             return None;
@@ -54,26 +38,33 @@ impl<F: Frame> Endpoint<'_, F> {
             return None;
         }
         let (start, end) = (stream.tcp.oldest_kept(&stream.context.pools), stream.tcp.queued_end());
-        let sent_octets = (end - start).max(0) as usize;
         let room = (limits::LINGERING_BYTES_PER_CORE.saturating_sub(stream.context.lingering_octets))
             .min(limits::LINGERING_BYTES);
-        if sent_octets > room {
-            return None;
-        }
-        let segment_room = stream.operating.segment_room(end, stream.tcp.emss_octets(), false);
-        let mut payload = self.payload();
+        let terminate_room =
+            has_unqueued.then(|| stream.operating.segment_room(end, stream.tcp.emss_octets(), false));
+        let owed = Self { start, end, terminate_room };
+        (owed.sent_octets() <= room).then_some(owed)
+    }
+
+    /// Returns how many octets TCP has.
+    fn sent_octets(&self) -> usize {
+        (self.end - self.start).max(0) as usize
+    }
+
+    /// Builds the octets as they go on the wire. Returns `None` if some cannot be had.
+    pub(super) fn build<F: Frame>(&self, mut payload: PayloadBuilding<'_, F>) -> Option<Vec<u8>> {
         let PayloadBuilding { connection, queue_pair, pools, .. } = payload;
-        let mut octets = vec![0; sent_octets];
+        let mut octets = vec![0; self.sent_octets()];
         for segment in connection.tcp.kept(pools) {
-            let at = (segment.seq - start).max(0) as usize;
+            let at = (segment.seq - self.start).max(0) as usize;
             let place = octets.get_mut(at..at + segment.octets as usize)?;
             payload.build_segment(&segment, place).then_some(())?;
         }
-        if has_unqueued {
-            let run = queue_pair?.sender.peek_terminate(&segment_room)?;
+        if let Some(room) = &self.terminate_room {
+            let run = queue_pair?.sender.peek_terminate(room)?;
             let at = octets.len();
             octets.resize(at + run.octets as usize, 0);
-            payload.build_run(&run, end, &mut octets[at..]).then_some(())?;
+            payload.build_run(&run, self.end, &mut octets[at..]).then_some(())?;
         }
         Some(octets)
     }
