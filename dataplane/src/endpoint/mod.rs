@@ -62,6 +62,7 @@ mod context;
 mod continuations;
 mod cut_runs;
 mod endpoints;
+mod fpdu_queueing;
 mod holding_tracker;
 mod icmp;
 mod inputs;

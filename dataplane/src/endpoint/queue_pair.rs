@@ -8,9 +8,9 @@ use crate::ordered::OrderedPool;
 use crate::qp::error::StreamError;
 use crate::qp::reads::Reads;
 use crate::qp::receiver::{PlacedSegment, Receiver};
-use crate::qp::sender::Sender;
+use crate::qp::sender::{CarriedOut, Sender};
 use crate::qp::shared::{QpState, SharedQp};
-use crate::ring::FullOperation;
+use crate::ring::{Event, Events, FullOperation};
 use crate::tcp::CloseReason;
 
 use super::queue_pairs::Unaccepted;
@@ -78,6 +78,40 @@ impl QueuePair {
         {
             unaccepted.insert(home.slot);
         }
+    }
+
+    /// Accepts what is posted, unless its stream is over, and carries out requests that put nothing on the
+    /// wire: they do not wait for the peer's first FPDU. `operations_left` counts down those that may still
+    /// be carried out in this poll, besides one.
+    pub(super) fn carry_out_posted(
+        &mut self,
+        stags: &mut StagTable,
+        events: &mut Events,
+        operations_left: &mut usize,
+    ) {
+        let Self { shared, sender, reads, .. } = self;
+        if shared.state().is_over() {
+            return;
+        }
+        sender.accept_posted(shared, stags);
+        loop {
+            match sender.carry_out(shared, stags, reads) {
+                CarriedOut::Nothing => break,
+                CarriedOut::Elsewhere(change) => {
+                    events.push(Event::GrantChanged(change));
+                    break;
+                }
+                CarriedOut::Done if *operations_left == 0 => {
+                    // The others are carried out in the next poll.
+                    shared.ring();
+                    break;
+                }
+                CarriedOut::Done => {}
+            }
+            *operations_left -= 1;
+            sender.accept_posted(shared, stags);
+        }
+        sender.flush_after_close(shared);
     }
 
     /// Returns how many requests it has accepted that are not complete: its own, and its peer's.

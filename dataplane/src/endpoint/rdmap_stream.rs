@@ -5,6 +5,7 @@ use crate::tcp;
 use crate::time::Instant;
 
 use super::context::Context;
+use super::fpdu_queueing::FpduQueueing;
 use super::operating::Operating;
 use super::queue_pair::QueuePair;
 use super::send_stream::SendStream;
@@ -35,5 +36,24 @@ impl<F> RdmapStream<'_, F> {
     /// failed.
     pub(super) fn has_unanswered_requests(&self) -> bool {
         self.operating.receives && !self.operating.failed && !self.qp.reads.outbound.is_empty()
+    }
+
+    /// Returns true if the queue pair has FPDUs that may go before the FIN.
+    pub(super) fn has_work(&self) -> bool {
+        self.operating.may_send && self.qp.sender.has_work(&self.qp.shared, &self.qp.reads)
+    }
+
+    /// Accepts what is posted, and moves to TCP what can be sent at once, and one FPDU more, for a device
+    /// that does or does not accept payload by reference.
+    pub(super) fn queue_fpdus(&mut self, by_reference: bool) {
+        let Self { tcp, operating, stream, qp, context, .. } = self;
+        let Context { pools, stags, events, local_operations_left, .. } = &mut **context;
+        qp.carry_out_posted(stags, events, local_operations_left);
+        // Streaming octets go before the first FPDU.
+        if !operating.may_send || !tcp.may_send() || stream.unqueued_octets() > 0 {
+            return;
+        }
+        let QueuePair { sender, reads, .. } = &mut **qp;
+        FpduQueueing { tcp, pools, operating, sender, reads, by_reference }.queue();
     }
 }

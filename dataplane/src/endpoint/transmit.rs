@@ -7,13 +7,9 @@ use crate::device::Frame;
 use crate::limits;
 use crate::mpa::MpaError;
 use crate::qp::error::StreamError;
-use crate::qp::reads::Reads;
-use crate::qp::run::FpduRun;
-use crate::qp::sender::{CarriedOut, Sender};
 use crate::rdmap::RdmapError;
-use crate::ring::Event;
 use crate::tcp::send_queue::Segment;
-use crate::tcp::{self, Burst, Outgoing, State, Unusual};
+use crate::tcp::{Burst, Outgoing, State, Unusual};
 use crate::time::Instant;
 
 use super::Endpoint;
@@ -22,7 +18,6 @@ use super::chunk::Chunk;
 use super::context::Context;
 use super::continuations::{Continuations, may_be_continued};
 use super::payload::PayloadBuilding;
-use super::rdmap_stream::RdmapStream;
 use super::single_fpdu::SingleFpdu;
 
 /// The stream has failed, and the connection sends something else than before.
@@ -260,99 +255,4 @@ impl<F: Frame> Endpoint<'_, F> {
             clocks: tcp.clocks().map(|(offset, recent)| Clocks { offset, recent }),
         }
     }
-}
-
-impl<F> RdmapStream<'_, F> {
-    /// Returns true if the queue pair has FPDUs that may go before the FIN.
-    fn has_work(&self) -> bool {
-        self.operating.may_send && self.qp.sender.has_work(&self.qp.shared, &self.qp.reads)
-    }
-
-    /// Moves FPDUs from the queue pair to TCP: those that can be sent at once, and one more, so that TCP has
-    /// data waiting. Each FPDU is cut for the EMSS at that moment. Queued FPDUs go out, whatever happens to
-    /// EMSS and window.
-    // Requirements: MPA-4.5-03, DDP-3-02, MPA-A.1-03, C00-7.3-05, C00-7.3-06
-    fn queue_fpdus(&mut self, by_reference: bool) {
-        let Self { tcp, operating, qp, context, .. } = self;
-        let (pools, stags) = (&mut context.pools, &mut context.stags);
-        if !qp.shared.state().is_over() {
-            qp.sender.accept_posted(&qp.shared, stags);
-            // Requests that put nothing on the wire do not wait for the peer's first FPDU.
-            loop {
-                match qp.sender.carry_out(&qp.shared, stags, &qp.reads) {
-                    CarriedOut::Nothing => break,
-                    CarriedOut::Elsewhere(change) => {
-                        context.events.push(Event::GrantChanged(change));
-                        break;
-                    }
-                    CarriedOut::Done if context.local_operations_left == 0 => {
-                        // The others are carried out in the next poll.
-                        qp.shared.ring();
-                        break;
-                    }
-                    CarriedOut::Done => {}
-                }
-                context.local_operations_left -= 1;
-                qp.sender.accept_posted(&qp.shared, stags);
-            }
-            qp.sender.flush_after_close(&qp.shared);
-        }
-        // Streaming octets go before the first FPDU.
-        if !operating.may_send || !tcp.may_send() || self.stream.unqueued_octets() > 0 {
-            return;
-        }
-        if operating.packing
-            && tcp.has_unsent()
-            && let Some((Chunk::Fpdus(run), octets)) = tcp.last_unsent(pools)
-        {
-            let begin = tcp.queued_end() - octets;
-            let room = operating.segment_room(begin, tcp.emss_octets(), by_reference);
-            if let Some(longer) = qp.sender.extend(run, &room, &qp.reads) {
-                tcp.extend_last(pools, Chunk::Fpdus(longer), longer.octets);
-                qp.sender.advance(&longer, run.fpdus(), tcp.queued_end(), &mut qp.reads);
-            }
-        }
-        let mut segment = operating.segment_room(tcp.queued_end(), tcp.emss_octets(), by_reference);
-        let Some(mut run) = qp.sender.peek(&segment, &qp.reads) else { return };
-        let mut room = tcp.send_room();
-        loop {
-            if tcp.has_unsent() && room < run.octets as usize {
-                return;
-            }
-            if !tcp.queue(pools, Chunk::Fpdus(run), 0, run.octets) {
-                return;
-            }
-            qp.sender.advance(&run, 0, tcp.queued_end(), &mut qp.reads);
-            room = room.saturating_sub(run.octets as usize);
-            debug_assert_eq!(room, tcp.send_room(), "both windows take as much less");
-            let continuations = qp.sender.count_equal(&run, &segment, &qp.reads);
-            if continuations > 0 {
-                if !queue_equal(tcp, pools, &mut qp.sender, &mut qp.reads, &run, continuations) {
-                    return;
-                }
-                room = tcp.send_room();
-            }
-            segment.position = operating.position_of(tcp.queued_end());
-            let Some(next) = qp.sender.peek(&segment, &qp.reads) else { return };
-            run = next;
-        }
-    }
-}
-
-/// Queues the `continuations` of `run`, the last one queued, which are like it: those that can be sent at
-/// once, in a group of equal segments. Returns false if there are more of them.
-fn queue_equal<F>(
-    tcp: &mut tcp::Connection,
-    pools: &mut tcp::Pools<Chunk, F>,
-    sender: &mut Sender,
-    reads: &mut Reads,
-    run: &FpduRun,
-    continuations: u32,
-) -> bool {
-    debug_assert!(tcp.has_unsent(), "the part before was just queued");
-    let fit = (tcp.send_room() / run.octets as usize).min(continuations as usize) as u32;
-    let end = tcp.queued_end();
-    let queued = tcp.queue_more(pools, fit);
-    sender.advance_equal(run, queued, end, reads);
-    queued == continuations
 }
