@@ -2,7 +2,7 @@
 //! them.
 //!
 //! MPA finds the FPDUs in the frame, and their payload is copied once, to its place. What is left of the
-//! frame, the beginning of an FPDU or one that is not valid, goes to the receive queue ([`super::receive`]).
+//! frame, the beginning of an FPDU or one that is not valid, goes to the receive queue ([`super::in_order`]).
 
 use crate::device::Frame;
 use crate::mpa::contiguous::{ContiguousFpdu, InFrame, Marked, Unmarked};
@@ -11,104 +11,26 @@ use crate::qp::receiver::{Fault, Placed, ReceiveContext, Received, Receiver};
 use crate::tcp::Refusal;
 use crate::wire::segment::Segment;
 
-use super::Endpoint;
 use super::burst::Burst;
-use super::connection::Mode;
 use super::context::Context;
 use super::queue_pair::QueuePair;
-use super::rdmap_stream::RdmapStream;
-use super::receive::Step;
+use super::rdmap_stream::{FpduCounts, RdmapStream, Step};
 use super::receive_wait::ReceiveWait;
 
-impl<F: Frame> Endpoint<'_, F> {
-    /// Returns true if the octets of a segment, without a [rare condition](crate::tcp::Unusual::RECEIVE), can
-    /// be consumed in its frame, if they are next: its connection carries FPDUs, or its byte stream has room
-    /// for them and waits for no octets before others.
-    #[inline]
-    pub(super) fn accepts_in_place(&mut self, segment: &Segment) -> bool {
-        if let Mode::FullOperation(_) = self.connection.mode { true } else { self.accepts_bytes(segment) }
-    }
-
-    #[inline(never)]
-    fn accepts_bytes(&mut self, segment: &Segment) -> bool {
-        self.byte_stream().is_some_and(|mut bytes| bytes.accepts_in_place(segment))
-    }
-
-    /// Consumes the FPDUs of `segment`, which TCP [expected](crate::tcp::Connection::accept_expected), in its
-    /// `frame`, and those of the segments that follow it in `burst`, and has TCP keep those of them that lie
-    /// beyond a gap. What waited for one of them is consumed after it. Returns why TCP refused one, or the
-    /// frame of one that is to be handled in another way; `segment` is that one then.
-    #[inline(never)]
-    pub(super) fn consume_fpdus(
-        &mut self,
-        segment: &mut Segment,
+/// How the consumption of segments in their frames has ended.
+pub(super) enum InPlace<F> {
+    /// With the last of them. TCP has refused that if there is a reason.
+    Consumed(Option<Refusal>),
+    /// With a segment that TCP did not expect.
+    Unexpected(F),
+    /// With octets that the receive queue keeps, or an FPDU that ends the stream.
+    Rest {
         frame: F,
-        burst: &mut impl Burst<F>,
-    ) -> (Option<Refusal>, Option<F>) {
-        let Some(mut stream) = self.rdmap() else {
-            debug_assert!(false, "a connection that takes FPDUs has a queue pair");
-            self.connection.tcp.keep(&mut self.context.pools, segment.payload_offset, frame);
-            return (None, None);
-        };
-        let mut counts = FpduCounts::default();
-        let mut rest = Rest { frame, consumed: 0 };
-        let (rest, last) = loop {
-            let left = if stream.operating.fpdus.has_markers() {
-                stream.place_segments::<Marked>(segment, rest, burst, &mut counts)
-            } else {
-                stream.place_segments::<Unmarked>(segment, rest, burst, &mut counts)
-            };
-            stream.account(&core::mem::take(&mut counts));
-            match left {
-                Left::Nothing(refusal) => {
-                    stream.tcp.owe_window();
-                    if !stream.tcp.received().is_drained() {
-                        self.close_gap();
-                    }
-                    return (refusal, None);
-                }
-                Left::Unexpected(frame) => {
-                    stream.tcp.owe_window();
-                    return (None, Some(frame));
-                }
-                Left::Rest(rest) => break (rest, Step::Next),
-                Left::Rare(next, received) => match stream.step(received) {
-                    Step::Next => rest = next,
-                    last => break (next, last),
-                },
-            }
-        };
-        stream.tcp.pass(rest.consumed);
-        stream.tcp.owe_window();
-        let offset = segment.payload_offset + rest.consumed;
-        self.keep_rest(rest.frame, (offset < segment.end()).then_some(offset), &last);
-        (None, None)
-    }
-
-    /// Handles the octets that waited for a segment that was consumed in its frame, if there are any.
-    #[inline(never)]
-    fn close_gap(&mut self) {
-        self.connection.tcp.close_gap(&self.context.pools);
-        if self.connection.tcp.received().available() > 0 {
-            self.receive_in_order();
-            self.connection.review();
-        }
-    }
-
-    /// Keeps the rest of a segment's payload, which begins at `rest` of its frame, if there is one, and does
-    /// what follows from the `last` FPDU before it.
-    #[cold]
-    fn keep_rest(&mut self, frame: F, rest: Option<usize>, last: &Step) {
-        if let Some(offset) = rest {
-            self.connection.tcp.keep(&mut self.context.pools, offset, frame);
-        }
-        self.connection.tcp.close_gap(&self.context.pools);
-        match last {
-            Step::Next | Step::Wait => self.receive_in_order(),
-            ended => self.end_receive(ended),
-        }
-        self.connection.review();
-    }
+        /// Where the rest of the payload begins in the frame, if there is one.
+        offset: Option<usize>,
+        /// The result of the last FPDU.
+        last: Step,
+    },
 }
 
 /// A segment in its frame, of whose payload the first `consumed` octets are consumed.
@@ -129,16 +51,48 @@ enum Left<F> {
     Rare(Rest<F>, Result<Received, Fault>),
 }
 
-/// FPDUs that were placed, and segments that were consumed, which are not counted yet.
-#[derive(Default)]
-pub(super) struct FpduCounts {
-    pub(super) segments: u64,
-    pub(super) fpdus: u64,
-    pub(super) wire_octets: usize,
-    pub(super) payload_octets: usize,
-}
-
 impl<F: Frame> RdmapStream<'_, F> {
+    /// Consumes the FPDUs of `segment`, which TCP [expected](crate::tcp::Connection::accept_expected), in its
+    /// `frame`, and those of the segments that follow it in `burst`, and has TCP keep those of them that lie
+    /// beyond a gap. `segment` is the last of them then.
+    #[inline]
+    pub(super) fn consume_in_place(
+        &mut self,
+        segment: &mut Segment,
+        frame: F,
+        burst: &mut impl Burst<F>,
+    ) -> InPlace<F> {
+        let mut counts = FpduCounts::default();
+        let mut rest = Rest { frame, consumed: 0 };
+        let (rest, last) = loop {
+            let left = if self.operating.fpdus.has_markers() {
+                self.place_segments::<Marked>(segment, rest, burst, &mut counts)
+            } else {
+                self.place_segments::<Unmarked>(segment, rest, burst, &mut counts)
+            };
+            self.account(&core::mem::take(&mut counts));
+            match left {
+                Left::Nothing(refusal) => {
+                    self.tcp.owe_window();
+                    return InPlace::Consumed(refusal);
+                }
+                Left::Unexpected(frame) => {
+                    self.tcp.owe_window();
+                    return InPlace::Unexpected(frame);
+                }
+                Left::Rest(rest) => break (rest, Step::Next),
+                Left::Rare(next, received) => match self.step(received) {
+                    Step::Next => rest = next,
+                    last => break (next, last),
+                },
+            }
+        };
+        self.tcp.pass(rest.consumed);
+        self.tcp.owe_window();
+        let offset = segment.payload_offset + rest.consumed;
+        InPlace::Rest { frame: rest.frame, offset: (offset < segment.end()).then_some(offset), last }
+    }
+
     /// Places the FPDUs in what is left of `segment`, and in the segments that follow it in `burst`, up to
     /// one that is not only a payload; `counts` counts them.
     #[inline]
@@ -236,23 +190,6 @@ impl<F: Frame> RdmapStream<'_, F> {
         };
         tcp.accept_consumed(successors, left_octets);
         left
-    }
-
-    /// Counts FPDUs that are valid for MPA, and the segments whose last they are. They let us send, whether
-    /// or not they are valid for DDP.
-    #[inline]
-    pub(super) fn account(&mut self, counts: &FpduCounts) {
-        let statistics = &mut self.context.statistics;
-        statistics.segments_predicted += counts.segments;
-        if counts.fpdus == 0 {
-            return;
-        }
-        statistics.bytes_verified += counts.wire_octets as u64;
-        statistics.fpdus_received += counts.fpdus;
-        statistics.bytes_copied_rx += counts.payload_octets as u64;
-        self.operating.crc_retries = 0;
-        self.operating.on_fpdu(&self.qp.shared);
-        self.qp.receive_wait.end();
     }
 }
 

@@ -65,6 +65,7 @@ mod endpoints;
 mod fpdu_queueing;
 mod holding_tracker;
 mod icmp;
+mod in_order;
 mod inputs;
 mod linger;
 mod nudge;

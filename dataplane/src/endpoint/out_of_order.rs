@@ -15,8 +15,7 @@ use crate::qp::receiver::{OutOfOrder, ReceiveContext};
 use crate::tcp::receive_queue::{HeldPool, ReceiveQueue, Stretch as HeldStretch, StretchView};
 use crate::wire::tcp::{SeqNumber, SeqRange};
 
-use super::rdmap_stream::RdmapStream;
-use super::receive::Step;
+use super::rdmap_stream::{RdmapStream, Step};
 
 impl<F: Frame> Octets for StretchView<'_, F> {
     fn for_each_slice(&self, start: usize, len: usize, f: impl FnMut(&[u8])) {

@@ -1,6 +1,10 @@
 //! An endpoint in Full Operation: a connection, its FPDUs and its queue pair.
 
 use crate::conn::ConnectionId;
+use crate::drops::DropCause;
+use crate::mpa::MpaError;
+use crate::qp::error::StreamError;
+use crate::qp::receiver::{Fault, Placed, Received};
 use crate::tcp;
 use crate::time::Instant;
 
@@ -24,7 +28,84 @@ pub(super) struct RdmapStream<'e, F> {
     pub(super) context: &'e mut Context<F>,
 }
 
+/// FPDUs that were placed, and segments that were consumed, which are not counted yet.
+#[derive(Default)]
+pub(super) struct FpduCounts {
+    pub(super) segments: u64,
+    pub(super) fpdus: u64,
+    pub(super) wire_octets: usize,
+    pub(super) payload_octets: usize,
+}
+
+/// The result of one FPDU.
+pub(super) enum Step {
+    /// It is placed; there may be another.
+    Next,
+    /// There is nothing more to consume for now.
+    Wait,
+    /// The stream has failed.
+    Failed(StreamError, Option<Fault>),
+    /// The peer has terminated the stream.
+    Terminated(StreamError),
+}
+
 impl<F> RdmapStream<'_, F> {
+    /// Counts FPDUs that are valid for MPA, and the segments whose last they are. They let us send, whether
+    /// or not they are valid for DDP.
+    #[inline]
+    pub(super) fn account(&mut self, counts: &FpduCounts) {
+        let statistics = &mut self.context.statistics;
+        statistics.segments_predicted += counts.segments;
+        if counts.fpdus == 0 {
+            return;
+        }
+        statistics.bytes_verified += counts.wire_octets as u64;
+        statistics.fpdus_received += counts.fpdus;
+        statistics.bytes_copied_rx += counts.payload_octets as u64;
+        self.operating.crc_retries = 0;
+        self.operating.on_fpdu(&self.qp.shared);
+        self.qp.receive_wait.end();
+    }
+
+    /// Returns what the result of an FPDU means for the stream.
+    pub(super) fn step(&mut self, received: Result<Received, Fault>) -> Step {
+        match received {
+            Ok(Received::First(Placed { octets, answers_read })) => {
+                self.context.statistics.bytes_copied_rx += octets as u64;
+                if answers_read {
+                    self.complete_sends();
+                }
+                Step::Next
+            }
+            Ok(Received::RtrReceived | Received::RequestAccepted) => Step::Next,
+            Ok(Received::RtrReadReceived { stag, to }) => {
+                self.qp.sender.respond(stag, to);
+                Step::Next
+            }
+            Ok(Received::AtomicAnswered { octets }) => {
+                self.context.statistics.bytes_copied_rx += octets as u64;
+                self.complete_sends();
+                Step::Next
+            }
+            Ok(Received::Terminated(error)) => Step::Terminated(error),
+            Err(fault) => Step::Failed(fault.error, Some(fault)),
+        }
+    }
+
+    /// Handles an FPDU that is wrong, of which `bad_octets` octets have arrived. While TCP has not
+    /// acknowledged the FPDU, it is dropped like a lost segment.
+    // Requirements: MPA-8-08, C00-9-04
+    pub(super) fn drop_or_fail(&mut self, bad_octets: usize, error: MpaError) -> Step {
+        if self.operating.crc_retries < self.operating.crc_retries_max
+            && self.tcp.forget(&mut self.context.pools, 0, bad_octets)
+        {
+            self.operating.crc_retries += 1;
+            self.context.statistics.count(DropCause::FpduCrc);
+            return Step::Wait;
+        }
+        Step::Failed(StreamError::Mpa(error), None)
+    }
+
     /// Completes the requests whose octets TCP has acknowledged, and the Reads that are answered.
     pub(super) fn complete_sends(&mut self) {
         let acknowledged = self.tcp.acknowledged();

@@ -1,55 +1,18 @@
 //! Octets in: a segment goes to TCP, and what it brings into order to control or, FPDU by FPDU, to the queue
 //! pair.
 
-use crate::cold;
 use crate::device::Frame;
 use crate::drops::DropCause;
-use crate::mpa::MpaError;
-use crate::mpa::contiguous::{ContiguousFpdu, InFrame, Marked, Unmarked};
-use crate::mpa::receiver::{Octets, Ulpdu};
-use crate::qp::error::StreamError;
-use crate::qp::receiver::{Fault, Placed, ReceiveContext, Received, Receiver};
-use crate::tcp::receive_queue::{HeldPool, ReceiveQueue};
 use crate::tcp::{self, Changes, Payload, Refusal};
-use crate::time::Instant;
 use crate::wire::segment::Segment;
 use crate::wire::tcp::Header;
 
 use super::burst::{Burst, BurstOutcome};
 use super::connection::{Connection, Mode};
-use super::consume::{FpduCounts, handle_rare};
-use super::rdmap_stream::RdmapStream;
-use super::receive_wait::ReceiveWait;
+use super::consume::InPlace;
+use super::rdmap_stream::Step;
 use super::unconsumed::UnconsumedOctets;
 use super::{Endpoint, Outcome};
-
-/// The octets of a connection that are in order and not consumed, as MPA reads them.
-struct InOrder<'q, F> {
-    queue: &'q ReceiveQueue,
-    held: &'q HeldPool<F>,
-}
-
-impl<F: Frame> Octets for InOrder<'_, F> {
-    fn for_each_slice(&self, start: usize, len: usize, f: impl FnMut(&[u8])) {
-        self.queue.for_each_slice(self.held, start, len, f);
-    }
-
-    fn available(&self) -> usize {
-        self.queue.readable(self.held)
-    }
-}
-
-/// The result of one FPDU.
-pub(super) enum Step {
-    /// It is placed; there may be another.
-    Next,
-    /// There is nothing more to consume for now.
-    Wait,
-    /// The stream has failed.
-    Failed(StreamError, Option<Fault>),
-    /// The peer has terminated the stream.
-    Terminated(StreamError),
-}
 
 impl<F: Frame> Endpoint<'_, F> {
     /// Handles the segment in `frame` if TCP [expects](tcp::Connection::expects) it, and its octets can be
@@ -87,6 +50,75 @@ impl<F: Frame> Endpoint<'_, F> {
         let Some(frame) = unexpected else { return BurstOutcome { changes, refusal, unexpected: None } };
         let outcome = self.on_segment_beyond_gap(segment, frame);
         BurstOutcome { changes: changes | outcome.changes, ..outcome }
+    }
+
+    /// Returns true if the octets of a segment, without a [rare condition](tcp::Unusual::RECEIVE), can
+    /// be consumed in its frame, if they are next: its connection carries FPDUs, or its byte stream has room
+    /// for them and waits for no octets before others.
+    #[inline]
+    fn accepts_in_place(&mut self, segment: &Segment) -> bool {
+        if let Mode::FullOperation(_) = self.connection.mode { true } else { self.accepts_bytes(segment) }
+    }
+
+    #[inline(never)]
+    fn accepts_bytes(&mut self, segment: &Segment) -> bool {
+        self.byte_stream().is_some_and(|mut bytes| bytes.accepts_in_place(segment))
+    }
+
+    /// Consumes the FPDUs of `segment`, which TCP [expected](tcp::Connection::accept_expected), in its
+    /// `frame`, and those of the segments that follow it in `burst`. What waited for one of them is consumed
+    /// after it. Returns why TCP refused one, or the frame of one that is to be handled in another way;
+    /// `segment` is that one then.
+    #[inline(never)]
+    fn consume_fpdus(
+        &mut self,
+        segment: &mut Segment,
+        frame: F,
+        burst: &mut impl Burst<F>,
+    ) -> (Option<Refusal>, Option<F>) {
+        let Some(mut stream) = self.rdmap() else {
+            debug_assert!(false, "a connection that takes FPDUs has a queue pair");
+            self.connection.tcp.keep(&mut self.context.pools, segment.payload_offset, frame);
+            return (None, None);
+        };
+        match stream.consume_in_place(segment, frame, burst) {
+            InPlace::Consumed(refusal) => {
+                if !stream.tcp.received().is_drained() {
+                    self.close_gap();
+                }
+                (refusal, None)
+            }
+            InPlace::Unexpected(frame) => (None, Some(frame)),
+            InPlace::Rest { frame, offset, last } => {
+                self.keep_rest(frame, offset, &last);
+                (None, None)
+            }
+        }
+    }
+
+    /// Handles the octets that waited for a segment that was consumed in its frame, if there are any.
+    #[inline(never)]
+    fn close_gap(&mut self) {
+        self.connection.tcp.close_gap(&self.context.pools);
+        if self.connection.tcp.received().available() > 0 {
+            self.receive_in_order();
+            self.connection.review();
+        }
+    }
+
+    /// Keeps the rest of a segment's payload, which begins at `rest` of its frame, if there is one, and does
+    /// what follows from the `last` FPDU before it.
+    #[cold]
+    fn keep_rest(&mut self, frame: F, rest: Option<usize>, last: &Step) {
+        if let Some(offset) = rest {
+            self.connection.tcp.keep(&mut self.context.pools, offset, frame);
+        }
+        self.connection.tcp.close_gap(&self.context.pools);
+        match last {
+            Step::Next | Step::Wait => self.receive_in_order(),
+            ended => self.end_receive(ended),
+        }
+        self.connection.review();
     }
 
     /// Handles the segment in `frame` if it is what TCP [expects beyond a
@@ -235,12 +267,7 @@ impl<F: Frame> Endpoint<'_, F> {
             debug_assert!(false, "octets arrive in order on a connection that is closed for its users");
             return;
         };
-        let last = loop {
-            match stream.receive_fpdu() {
-                Step::Next => {}
-                last => break last,
-            }
-        };
+        let last = stream.receive_fpdus();
         self.end_receive(&last);
     }
 
@@ -274,161 +301,5 @@ impl<F: Frame> Endpoint<'_, F> {
         if let Connection { tcp, mode: Mode::Bytes(halves), .. } = &mut *self.connection {
             halves.release(tcp, &self.context.pools);
         }
-    }
-}
-
-/// The result of a ULPDU in the receive queue.
-enum Consumed {
-    /// It is handled.
-    Received(Result<Received, Fault>),
-    /// It waits for a receive.
-    Waits {
-        /// The wait begins with it.
-        begins: bool,
-    },
-}
-
-/// Handles a ULPDU, verified by MPA, that is next in order.
-#[inline]
-fn handle_next<U: Ulpdu>(
-    receiver: &mut Receiver,
-    context: &mut ReceiveContext<'_>,
-    receive_wait: &mut ReceiveWait,
-    now: Instant,
-    ulpdu: &U,
-) -> Consumed {
-    if let Some(placed) = receiver.place(context, ulpdu) {
-        return Consumed::Received(Ok(Received::First(placed)));
-    }
-    if let Some(received) = handle_rare(receiver, context, receive_wait, ulpdu) {
-        return Consumed::Received(received);
-    }
-    match receive_wait.wait(now) {
-        Some(begins) => Consumed::Waits { begins },
-        // It has waited long enough: the fault is named now.
-        None => Consumed::Received(receiver.on_rare(context, ulpdu)),
-    }
-}
-
-impl<F: Frame> RdmapStream<'_, F> {
-    /// Consumes the next FPDU in order, however the segments it lies in are cut.
-    // Requirements: MPA-A.4-01, C00-7.4.1-01, DDP-3-04
-    fn receive_fpdu(&mut self) -> Step {
-        let contiguous = if self.operating.fpdus.has_markers() {
-            self.consume_contiguous::<Marked>()
-        } else {
-            self.consume_contiguous::<Unmarked>()
-        };
-        let (wire_len, consumed) = match contiguous {
-            Some(fpdu) => fpdu,
-            None => match self.consume_located() {
-                Ok(fpdu) => fpdu,
-                Err(step) => return step,
-            },
-        };
-        self.context.statistics.bytes_verified += wire_len as u64;
-        let received = match consumed {
-            Consumed::Received(received) => received,
-            Consumed::Waits { begins } => {
-                self.context.statistics.receives_awaited += u64::from(begins);
-                self.await_receive();
-                return Step::Wait;
-            }
-        };
-        self.operating.fpdus.pass(wire_len);
-        self.tcp.consume(&mut self.context.pools, wire_len);
-        self.account(&FpduCounts { fpdus: 1, ..FpduCounts::default() });
-        self.step(received)
-    }
-
-    /// Handles the ULPDU of the next FPDU, if that is contiguous and valid for MPA.
-    /// Returns the octets of the FPDU as well.
-    #[inline]
-    fn consume_contiguous<I: InFrame>(&mut self) -> Option<(usize, Consumed)> {
-        let Self { now, tcp, operating, qp, context, .. } = self;
-        if cold::is_forced() {
-            return None;
-        }
-        let octets = tcp.received().front_octets(&context.pools.held)?;
-        let ContiguousFpdu { wire_len, ulpdu } = I::next(&operating.fpdus, octets)?;
-        let (shared, stags, reads) = (&*qp.shared, &mut context.stags, &mut qp.reads);
-        let acknowledged = tcp.acknowledged();
-        let reach = &mut ReceiveContext { shared, stags, reads, acknowledged };
-        Some((wire_len, handle_next(&mut qp.receiver, reach, &mut qp.receive_wait, *now, &ulpdu)))
-    }
-
-    /// Handles the ULPDU of the next FPDU as [`consume_contiguous`](Self::consume_contiguous) does, wherever
-    /// its octets lie.
-    ///
-    /// # Errors
-    ///
-    /// The result of the step, if there is no FPDU that is complete and valid.
-    #[inline(never)]
-    fn consume_located(&mut self) -> Result<(usize, Consumed), Step> {
-        let Self { now, tcp, operating, qp, .. } = self;
-        let context = &mut *self.context;
-        let octets = InOrder { queue: tcp.received(), held: &context.pools.held };
-        let located = match operating.fpdus.next(&octets) {
-            Ok(Some(located)) => located,
-            // Octets placed beyond a gap are next, unless an FPDU before them is incomplete.
-            Ok(None) if octets.available() < octets.queue.available() => return Err(self.deliver_placed()),
-            Ok(None) => return Err(Step::Wait),
-            Err(error) => {
-                let bad_octets = operating.fpdus.needed(&octets);
-                let may_be_damage = operating.fpdus.may_be_damage(&octets, error);
-                if bad_octets <= octets.available() {
-                    context.statistics.bytes_verified += bad_octets as u64;
-                }
-                if may_be_damage {
-                    return Err(self.drop_or_fail(bad_octets, error));
-                }
-                return Err(Step::Failed(StreamError::Mpa(error), None));
-            }
-        };
-        let (shared, stags, reads) = (&*qp.shared, &mut context.stags, &mut qp.reads);
-        let acknowledged = tcp.acknowledged();
-        let ulpdu = located.ulpdu(&octets);
-        let reach = &mut ReceiveContext { shared, stags, reads, acknowledged };
-        let consumed = handle_next(&mut qp.receiver, reach, &mut qp.receive_wait, *now, &ulpdu);
-        Ok((located.wire_len(), consumed))
-    }
-
-    /// Returns what the result of an FPDU means for the stream.
-    pub(super) fn step(&mut self, received: Result<Received, Fault>) -> Step {
-        match received {
-            Ok(Received::First(Placed { octets, answers_read })) => {
-                self.context.statistics.bytes_copied_rx += octets as u64;
-                if answers_read {
-                    self.complete_sends();
-                }
-                Step::Next
-            }
-            Ok(Received::RtrReceived | Received::RequestAccepted) => Step::Next,
-            Ok(Received::RtrReadReceived { stag, to }) => {
-                self.qp.sender.respond(stag, to);
-                Step::Next
-            }
-            Ok(Received::AtomicAnswered { octets }) => {
-                self.context.statistics.bytes_copied_rx += octets as u64;
-                self.complete_sends();
-                Step::Next
-            }
-            Ok(Received::Terminated(error)) => Step::Terminated(error),
-            Err(fault) => Step::Failed(fault.error, Some(fault)),
-        }
-    }
-
-    /// Handles an FPDU that is wrong, of which `bad_octets` octets have arrived. While TCP has not
-    /// acknowledged the FPDU, it is dropped like a lost segment.
-    // Requirements: MPA-8-08, C00-9-04
-    pub(super) fn drop_or_fail(&mut self, bad_octets: usize, error: MpaError) -> Step {
-        if self.operating.crc_retries < self.operating.crc_retries_max
-            && self.tcp.forget(&mut self.context.pools, 0, bad_octets)
-        {
-            self.operating.crc_retries += 1;
-            self.context.statistics.count(DropCause::FpduCrc);
-            return Step::Wait;
-        }
-        Step::Failed(StreamError::Mpa(error), None)
     }
 }
