@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 
 use crate::device::Frame;
-use crate::endpoint::{Endpoints, Outcome};
+use crate::endpoint::Endpoints;
 use crate::limits;
 use crate::qp::shared::{Doorbells, QpState};
 use crate::time::Instant;
@@ -98,11 +98,7 @@ impl<F: Frame> RungDoorbells<'_, F> {
             }
             self.endpoints.context.receive_waiters.remove(number);
             resumed += usize::from(ready.is_some());
-            self.endpoints.with_named(self.now, id, |mut endpoint| {
-                endpoint.on_unlisted();
-                endpoint.resume_if_ready();
-                Outcome::SCHEDULE
-            });
+            self.endpoints.with_named(self.now, id, |mut endpoint| endpoint.on_unlisted());
         }
         !self.endpoints.context.receive_waiters.is_passing()
     }

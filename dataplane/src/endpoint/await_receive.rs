@@ -7,12 +7,8 @@
 //! ends when a receive is posted, or with the error that the Send is without waiting (RFC 5041 §7.1): at its
 //! deadline, or earlier when other connections lack the frames held here ([`super::shortage`]).
 
-use crate::device::Frame;
 use crate::tcp::Unusual;
-use crate::time::Instant;
 
-use super::Endpoint;
-use super::connection::Mode;
 use super::rdmap_stream::RdmapStream;
 
 impl<F> RdmapStream<'_, F> {
@@ -33,70 +29,49 @@ impl<F> RdmapStream<'_, F> {
         }
     }
 
-    /// Returns true if a message waits for a receive and there is one.
-    fn has_awaited_receive(&self) -> bool {
-        self.operating.awaits_receive
-            && !self.operating.failed
-            && self.qp.receiver.has_receive(&self.qp.shared)
-    }
-}
-
-impl<F: Frame> Endpoint<'_, F> {
-    /// Returns when a message that waits for a receive is an error.
-    pub(super) fn receive_due(&self) -> Instant {
-        match &self.queue_pair {
-            Some(qp) if self.connection.awaits_receive() => qp.receive_wait.until,
-            _ => Instant::NEVER,
+    /// Ends the wait of a message for a receive, if it waits and there may be one now. Returns true if it is
+    /// to be placed again. The wait keeps its deadline.
+    pub(super) fn end_wait_if_ready(&mut self) -> bool {
+        let ready = self.awaits_receive() && self.qp.receiver.has_receive(&self.qp.shared);
+        if ready {
+            self.operating.awaits_receive = false;
         }
-    }
-
-    /// Resumes a message that waits for a receive, if there may be one now. The wait keeps its deadline.
-    pub(crate) fn resume_if_ready(&mut self) {
-        if let Some(stream) = self.rdmap()
-            && stream.has_awaited_receive()
-        {
-            stream.operating.awaits_receive = false;
-            self.resume_receive();
-        }
+        ready
     }
 
     /// Returns true if the shared receive queue has a receive for a message that waits; `None` if none waits
     /// any more. Without a receive, the queue's next post rings again.
-    pub(crate) fn has_shared_receive(&mut self) -> Option<bool> {
-        let stream =
-            self.rdmap().filter(|stream| stream.operating.awaits_receive && !stream.operating.failed)?;
-        let ready = stream.qp.receiver.has_receive(&stream.qp.shared);
+    pub(super) fn has_shared_receive(&self) -> Option<bool> {
+        if !self.awaits_receive() {
+            return None;
+        }
+        let ready = self.qp.receiver.has_receive(&self.qp.shared);
         if !ready {
-            stream.qp.shared.await_shared_receive();
+            self.qp.shared.await_shared_receive();
         }
         Some(ready)
     }
 
-    /// Ends the wait of a message for a receive: it finds one now, or the stream fails.
-    pub(super) fn expire_receive_wait(&mut self) {
-        if let Some(stream) = self.rdmap()
-            && !stream.operating.failed
-        {
-            stream.operating.awaits_receive = false;
-            stream.qp.receive_wait.expire();
-            self.resume_receive();
+    /// Ends the wait of a message for a receive, unless the stream has failed: it finds one now, or is an
+    /// error. Returns true if it is to be placed again.
+    pub(super) fn expire_wait(&mut self) -> bool {
+        if self.operating.failed {
+            return false;
         }
-    }
-
-    /// Records that the connection is out of the list of those that wait for a shared receive queue.
-    pub(crate) fn on_unlisted(&mut self) {
-        if let Mode::FullOperation(operating) = &mut self.connection.mode {
-            operating.awaits_shared_receive = false;
-        }
+        self.operating.awaits_receive = false;
+        self.qp.receive_wait.expire();
+        true
     }
 
     /// Removes the connection from the list of those that wait for a shared receive queue.
-    pub(super) fn leave_shared_receive_waiters(&mut self) {
-        if let Mode::FullOperation(operating) = &mut self.connection.mode
-            && core::mem::take(&mut operating.awaits_shared_receive)
-            && let Some(qp) = self.queue_pair.as_deref()
-        {
-            self.context.receive_waiters.remove(qp.receive_wait.number);
+    pub(super) fn leave_waiters(&mut self) {
+        if core::mem::take(&mut self.operating.awaits_shared_receive) {
+            self.context.receive_waiters.remove(self.qp.receive_wait.number);
         }
+    }
+
+    /// Returns true if a message waits for a receive.
+    fn awaits_receive(&self) -> bool {
+        self.operating.awaits_receive && !self.operating.failed
     }
 }

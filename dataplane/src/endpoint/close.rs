@@ -146,7 +146,9 @@ impl<F: Frame> Endpoint<'_, F> {
             // Control has a copy of all the octets it gets, and no receive will be posted for others.
             self.discard_received();
         }
-        self.leave_shared_receive_waiters();
+        if let Some(mut stream) = self.rdmap() {
+            stream.leave_waiters();
+        }
         let connection = &mut *self.connection;
         connection.unconsumed = UnconsumedOctets::NONE;
         if let Mode::FullOperation(operating) = &mut connection.mode {

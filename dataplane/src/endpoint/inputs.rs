@@ -27,7 +27,9 @@ impl<F: Frame> Endpoint<'_, F> {
         }
         let fpdu_overdue = self.connection.fpdu_due() <= self.now;
         let receive_overdue = self.receive_due() <= self.now;
-        self.nudge_if_due();
+        if self.connection.nudge_due() <= self.now {
+            self.nudge();
+        }
         self.on_changes(changes);
         if receive_overdue {
             self.expire_receive_wait();
@@ -38,6 +40,15 @@ impl<F: Frame> Endpoint<'_, F> {
             self.fail_stream(StreamError::NoFpdu, None);
         }
         Outcome::SCHEDULE
+    }
+
+    /// Sends a nudge, which is due.
+    fn nudge(&mut self) {
+        let Some(mut stream) = self.rdmap() else {
+            debug_assert!(self.connection.close_notified, "only a peer in Full Operation is nudged");
+            return;
+        };
+        stream.nudge();
     }
 
     /// Handles the doorbell of the queue pair: work was posted, or receives.
@@ -285,5 +296,35 @@ impl<F: Frame> Endpoint<'_, F> {
             self.resume_receive();
         }
         Outcome::SCHEDULE
+    }
+
+    /// Resumes a message that waits for a receive, if there may be one now. The wait keeps its deadline.
+    fn resume_if_ready(&mut self) {
+        if self.rdmap().is_some_and(|mut stream| stream.end_wait_if_ready()) {
+            self.resume_receive();
+        }
+    }
+
+    /// Returns true if the shared receive queue has a receive for a message that waits; `None` if none waits
+    /// any more. Without a receive, the queue's next post rings again.
+    pub(crate) fn has_shared_receive(&mut self) -> Option<bool> {
+        self.rdmap()?.has_shared_receive()
+    }
+
+    /// Handles that the connection is out of the list of those that wait for a shared receive queue: a
+    /// message that waits is resumed if there may be a receive.
+    pub(crate) fn on_unlisted(&mut self) -> Outcome {
+        if let Mode::FullOperation(operating) = &mut self.connection.mode {
+            operating.awaits_shared_receive = false;
+        }
+        self.resume_if_ready();
+        Outcome::SCHEDULE
+    }
+
+    /// Ends the wait of a message for a receive: it finds one now, or the stream fails.
+    pub(super) fn expire_receive_wait(&mut self) {
+        if self.rdmap().is_some_and(|mut stream| stream.expire_wait()) {
+            self.resume_receive();
+        }
     }
 }

@@ -6,11 +6,36 @@
 //! ready-to-receive indication (RFC 6581 §9.2), is sent only to peers that negotiate indications, and only
 //! while none of their FPDUs has arrived.
 
-use crate::device::Frame;
+use crate::limits;
 use crate::time::Instant;
 
-use super::Endpoint;
 use super::operating::Operating;
+
+/// How many more nudges a connection sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nudges {
+    left: u8,
+}
+
+impl Nudges {
+    /// No nudges.
+    pub const NONE: Self = Self { left: 0 };
+
+    /// Returns the nudges of a connection that begins, if it may send any.
+    pub const fn new(wanted: bool) -> Self {
+        if wanted { Self { left: limits::NUDGES } } else { Self::NONE }
+    }
+
+    /// Returns true if no more is sent.
+    pub(super) const fn are_over(self) -> bool {
+        self.left == 0
+    }
+
+    /// Returns how long to wait for the peer before the next nudge; twice as long each time.
+    const fn wait_ns(self) -> Option<u64> {
+        if self.left == 0 { None } else { Some(limits::FIRST_NUDGE_NS << (limits::NUDGES - self.left)) }
+    }
+}
 
 impl Operating {
     /// Begins to wait for the peer's first FPDU: ours was sent. Later ones change nothing.
@@ -22,11 +47,11 @@ impl Operating {
 
     /// Returns when the next nudge is due.
     pub(super) const fn nudge_due(&self) -> Instant {
-        if self.may_send && self.nudges.left > 0 { self.silent_until } else { Instant::NEVER }
+        if self.may_send && !self.nudges.are_over() { self.silent_until } else { Instant::NEVER }
     }
 
     /// Counts a nudge that is due, whether it can be sent or not.
-    fn spend_nudge(&mut self, now: Instant) {
+    pub(super) fn spend_nudge(&mut self, now: Instant) {
         self.nudges.left = self.nudges.left.saturating_sub(1);
         self.await_until_nudge(now);
     }
@@ -38,27 +63,9 @@ impl Operating {
     }
 }
 
-impl<F: Frame> Endpoint<'_, F> {
-    /// Sends a nudge, if one is due.
-    pub(super) fn nudge_if_due(&mut self) {
-        if self.connection.nudge_due() > self.now {
-            return;
-        }
-        let Some(stream) = self.rdmap() else {
-            debug_assert!(self.connection.close_notified, "only a peer in Full Operation is nudged");
-            return;
-        };
-        stream.operating.spend_nudge(stream.now);
-        if stream.qp.sender.nudge() {
-            stream.context.statistics.nudges_sent += 1;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits;
     use crate::ring::FullOperation;
     use crate::wire::tcp::SeqNumber;
 

@@ -10,6 +10,8 @@ use crate::ring::{Direction, FullOperation};
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
+use super::nudge::Nudges;
+
 /// The state of a connection in Full Operation.
 #[derive(Debug)]
 pub struct Operating {
@@ -135,7 +137,7 @@ impl Operating {
     /// Returns true if our FPDUs wait for the peer's first one, or the wait for it is to begin with our first
     /// one.
     pub(super) fn awaits_first_fpdu(&self) -> bool {
-        !self.may_send || (self.nudges.left > 0 && self.silent_until == Instant::NEVER)
+        !self.may_send || (!self.nudges.are_over() && self.silent_until == Instant::NEVER)
     }
 
     /// Records an FPDU that is valid for MPA. It lets us send, whether or not it is valid for DDP.
@@ -145,26 +147,5 @@ impl Operating {
         if self.sends && !core::mem::replace(&mut self.may_send, true) {
             qp.report(AsyncEvent::CommunicationEstablished { qp: qp.number });
         }
-    }
-}
-
-/// How many more nudges a connection sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Nudges {
-    pub(super) left: u8,
-}
-
-impl Nudges {
-    /// No nudges.
-    pub const NONE: Self = Self { left: 0 };
-
-    /// Returns the nudges of a connection that begins, if it may send any.
-    pub const fn new(wanted: bool) -> Self {
-        if wanted { Self { left: limits::NUDGES } } else { Self::NONE }
-    }
-
-    /// Returns how long to wait for the peer before the next nudge; twice as long each time.
-    pub(super) const fn wait_ns(self) -> Option<u64> {
-        if self.left == 0 { None } else { Some(limits::FIRST_NUDGE_NS << (limits::NUDGES - self.left)) }
     }
 }

@@ -22,7 +22,7 @@ pub(super) struct RdmapStream<'e, F> {
     pub(super) tcp: &'e mut tcp::Connection,
     pub(super) operating: &'e mut Operating,
     /// Streaming octets that go before the first FPDU.
-    pub(super) stream: &'e mut SendStream,
+    pub(super) stream: &'e SendStream,
     pub(super) qp: &'e mut QueuePair,
     /// The context that the endpoints of a core share.
     pub(super) context: &'e mut Context<F>,
@@ -117,6 +117,14 @@ impl<F> RdmapStream<'_, F> {
     /// failed.
     pub(super) fn has_unanswered_requests(&self) -> bool {
         self.operating.receives && !self.operating.failed && !self.qp.reads.outbound.is_empty()
+    }
+
+    /// Sends a nudge, which is due.
+    pub(super) fn nudge(&mut self) {
+        self.operating.spend_nudge(self.now);
+        if self.qp.sender.nudge() {
+            self.context.statistics.nudges_sent += 1;
+        }
     }
 
     /// Returns true if the queue pair has FPDUs that may go before the FIN.

@@ -246,6 +246,14 @@ impl<F: Frame> Endpoint<'_, F> {
         deadline
     }
 
+    /// Returns when a message that waits for a receive is an error.
+    pub(super) fn receive_due(&self) -> Instant {
+        match &self.queue_pair {
+            Some(qp) if self.connection.awaits_receive() => qp.receive_wait.until,
+            _ => Instant::NEVER,
+        }
+    }
+
     /// Returns what TIME-WAIT keeps of the connection.
     fn time_wait_state(&self) -> TimeWaitState {
         let tcp = &self.connection.tcp;
