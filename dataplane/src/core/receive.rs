@@ -111,7 +111,7 @@ impl<D: Device> Core<D> {
         let mut burst = Following { host: &mut self.host, rest, ingress };
         let BurstOutcome { changes, refusal, unexpected } =
             endpoint.on_expected_segments(segment, frame, &mut burst);
-        let dropped_surplus = endpoint.drop_unacked_surplus();
+        let dropped_surplus = endpoint.connection.drop_unacked_surplus(&mut endpoint.context.pools);
         if !changes.is_empty() || unexpected.is_none() {
             let outcome = Outcome { schedule: true, changes, dropped_surplus, refusal, ..Outcome::NONE };
             self.after_segments(now, slot, segment, outcome);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::conn::ConnectionId;
 use crate::device::Frame;
+use crate::drops::DropCause;
 use crate::limits;
 use crate::mpa::MpaError;
 use crate::qp::error::StreamError;
@@ -11,15 +12,15 @@ use crate::qp::receiver::Fault;
 use crate::qp::shared::QpState;
 use crate::qp::terminate;
 use crate::ring::{ConnectError, Event};
-use crate::tcp::{self, CloseReason, Unusual};
+use crate::tcp::{self, Changes, CloseReason, Unusual};
 use crate::time::Instant;
 
-use super::Endpoint;
 use super::chunk::Chunk;
 use super::connection::{Connection, Mode, OpenKind};
 use super::linger::OwedOctets;
 use super::send_stream::SendStream;
 use super::unconsumed::UnconsumedOctets;
+use super::{Endpoint, Outcome};
 
 impl<F: Frame> Endpoint<'_, F> {
     /// Notifies control that the connection is open.
@@ -127,6 +128,60 @@ impl<F: Frame> Endpoint<'_, F> {
         self.connection.finish_notified && self.rdmap().is_some_and(|stream| stream.has_unanswered_requests())
     }
 
+    /// Closes the connection gracefully, after everything that is posted. With `within_ns`, it is reset when
+    /// nothing moves for that time; if its stream has failed, also when something does.
+    pub(crate) fn close(&mut self, within_ns: Option<u64>) -> Outcome {
+        self.connection.closing = true;
+        if let Some(qp) = self.queue_pair.as_deref_mut() {
+            // An application that closes rarely posts receives any more, and its peer may wait likewise.
+            qp.receive_wait.shorten(self.now, limits::CLOSING_RECEIVE_WAIT_NS);
+            if qp.shared.state() == QpState::ReadyToSend {
+                qp.shared.set_state(QpState::Closing);
+            }
+        }
+        self.connection.close_within(self.now, within_ns);
+        Outcome::SCHEDULE
+    }
+
+    /// Resets the connection.
+    pub(crate) fn abort(&mut self) -> Outcome {
+        self.connection.tcp.abort();
+        self.on_closed();
+        Outcome::SCHEDULE
+    }
+
+    /// Gives the connection up because its queue pair is about to be destroyed: it lingers for a Terminate
+    /// that the peer does not have yet, or is reset.
+    pub(crate) fn lose_queue_pair(&mut self) -> Outcome {
+        let lingers = self.prepare_to_linger();
+        if !lingers {
+            self.connection.tcp.abort();
+        }
+        self.on_closed();
+        if lingers {
+            self.begin_to_linger();
+        }
+        Outcome::SCHEDULE
+    }
+
+    /// Handles that the application has left. What it has not read is lost: the peer learns that by a RST
+    /// (RFC 9293 §3.6.1, RFC 2525 §2.17). Else what it has written is sent, and the connection closes, while
+    /// something moves within each `within_ns`, and by [`limits::ORPHAN_NS`].
+    pub(crate) fn abandon(&mut self, within_ns: u64) -> Outcome {
+        let connection = &mut *self.connection;
+        if connection.close_notified || connection.is_orphan() {
+            return Outcome::NONE;
+        }
+        let Mode::Bytes(stream) = &mut connection.mode else { return self.close(Some(within_ns)) };
+        let all_read = !stream.inbound.has_unread() && connection.tcp.received().is_drained();
+        if !all_read || !self.context.orphans.enter(connection.key.remote) {
+            return self.abort();
+        }
+        stream.orphan_until = self.now + limits::ORPHAN_NS;
+        connection.tcp.refuse_text();
+        self.close(Some(within_ns.min(limits::ORPHAN_NS)))
+    }
+
     /// Ends the connection for its users: unbinds the queue pair and notifies control, once.
     pub(super) fn on_closed(&mut self) {
         let connection = &mut *self.connection;
@@ -198,6 +253,23 @@ impl<F: Frame> Endpoint<'_, F> {
         self.connection.tcp.leave_startup(&mut self.context.pools);
         self.connection.closing = true;
         self.connection.mode = Mode::Lingering { kept_octets: self.connection.stream.octets() as usize };
+    }
+
+    /// Frees the frames of a connection, and the acknowledged octets in them: it is reset, and its users
+    /// are notified. One that waits for a receive waits no longer, and sends its peer the reason.
+    pub(crate) fn evict(&mut self) -> Outcome {
+        if self.connection.awaits_receive() {
+            self.expire_receive_wait();
+            return Outcome::SCHEDULE;
+        }
+        self.context.statistics.count(DropCause::HeldTooLong);
+        if matches!(&self.connection.mode, Mode::FullOperation(operating) if !operating.failed) {
+            self.fail_stream(StreamError::Mpa(MpaError::LocalCatastrophic), None);
+        }
+        self.connection.tcp.abort();
+        self.connection.tcp.release_received(&mut self.context.pools);
+        self.on_changes(Changes::CLOSED);
+        Outcome::SCHEDULE
     }
 
     /// Counts the connection no longer in the backlog of its listener.

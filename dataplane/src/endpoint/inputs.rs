@@ -1,22 +1,36 @@
-//! The inputs of a connection besides segments: control's commands, the doorbell of its queue pair, its
-//! timer.
+//! The inputs of a connection besides segments: control's commands, the bells of its queue pair or byte
+//! stream, its timer, and ICMP errors about its segments. [`super::close`] has those that end it.
+//!
+//! Anybody may have sent an ICMP error: the connection believes only what can be true of a segment that is
+//! outstanding (RFC 5927; RFC 5044 §9.1).
 
 use std::sync::Arc;
 
 use crate::byte_stream::SharedByteStream;
 use crate::device::Frame;
-use crate::limits;
 use crate::qp::error::StreamError;
-use crate::qp::shared::{QpState, SharedQp};
+use crate::qp::shared::SharedQp;
 use crate::ring::{Direction, Event, FullOperation};
-use crate::tcp::CloseReason;
+use crate::tcp::{self, Changes, CloseReason};
 use crate::time::Instant;
+use crate::wire::tcp::SeqNumber;
 
-use super::connection::{Connection, Mode};
+use super::connection::{Connection, Mode, OpenKind};
 use super::operating::Operating;
 use super::stream_halves::StreamHalves;
 use super::unconsumed::UnconsumedOctets;
 use super::{Endpoint, Outcome};
+
+/// What refused a segment, as an ICMP error says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unreachable {
+    /// The path, or a host on it, for now: a soft error.
+    ForNow,
+    /// The peer's host, which has no TCP: a hard error.
+    Protocol,
+    /// The peer's host, which has nobody at the port: a hard error.
+    Port,
+}
 
 impl<F: Frame> Endpoint<'_, F> {
     /// Handles that the timer of the connection is due.
@@ -159,42 +173,6 @@ impl<F: Frame> Endpoint<'_, F> {
         self.connection.tcp.abort();
     }
 
-    /// Closes the connection gracefully, after everything that is posted. With `within_ns`, it is reset when
-    /// nothing moves for that time; if its stream has failed, also when something does.
-    pub(crate) fn close(&mut self, within_ns: Option<u64>) -> Outcome {
-        self.connection.closing = true;
-        if let Some(qp) = self.queue_pair.as_deref_mut() {
-            // An application that closes rarely posts receives any more, and its peer may wait likewise.
-            qp.receive_wait.shorten(self.now, limits::CLOSING_RECEIVE_WAIT_NS);
-            if qp.shared.state() == QpState::ReadyToSend {
-                qp.shared.set_state(QpState::Closing);
-            }
-        }
-        self.connection.close_within(self.now, within_ns);
-        Outcome::SCHEDULE
-    }
-
-    /// Resets the connection.
-    pub(crate) fn abort(&mut self) -> Outcome {
-        self.connection.tcp.abort();
-        self.on_closed();
-        Outcome::SCHEDULE
-    }
-
-    /// Gives the connection up because its queue pair is about to be destroyed: it lingers for a Terminate
-    /// that the peer does not have yet, or is reset.
-    pub(crate) fn lose_queue_pair(&mut self) -> Outcome {
-        let lingers = self.prepare_to_linger();
-        if !lingers {
-            self.connection.tcp.abort();
-        }
-        self.on_closed();
-        if lingers {
-            self.begin_to_linger();
-        }
-        Outcome::SCHEDULE
-    }
-
     /// Limits segments to `mss_octets`: a path to the peer was found to be narrow before.
     pub(crate) fn limit_mss(&mut self, mss_octets: u16) {
         self.connection.tcp.limit_mss(self.now, mss_octets);
@@ -244,24 +222,6 @@ impl<F: Frame> Endpoint<'_, F> {
             self.resume_receive();
         }
         Outcome::SCHEDULE
-    }
-
-    /// Handles that the application has left. What it has not read is lost: the peer learns that by a RST
-    /// (RFC 9293 §3.6.1, RFC 2525 §2.17). Else what it has written is sent, and the connection closes, while
-    /// something moves within each `within_ns`, and by [`limits::ORPHAN_NS`].
-    pub(crate) fn abandon(&mut self, within_ns: u64) -> Outcome {
-        let connection = &mut *self.connection;
-        if connection.close_notified || connection.is_orphan() {
-            return Outcome::NONE;
-        }
-        let Mode::Bytes(stream) = &mut connection.mode else { return self.close(Some(within_ns)) };
-        let all_read = !stream.inbound.has_unread() && connection.tcp.received().is_drained();
-        if !all_read || !self.context.orphans.enter(connection.key.remote) {
-            return self.abort();
-        }
-        stream.orphan_until = self.now + limits::ORPHAN_NS;
-        connection.tcp.refuse_text();
-        self.close(Some(within_ns.min(limits::ORPHAN_NS)))
     }
 
     /// Appends `octets` to the streaming octets to be sent. Returns false, and resets the connection, if that
@@ -326,5 +286,37 @@ impl<F: Frame> Endpoint<'_, F> {
         if self.rdmap().is_some_and(|mut stream| stream.expire_wait()) {
             self.resume_receive();
         }
+    }
+
+    /// Handles that the path carries segments of at most `mss_octets` of payload, from an error about the
+    /// segment at `seq`. Returns `None` if that segment is not outstanding (RFC 5927 §7).
+    // Requirements: MPA-9.1-01
+    pub(crate) fn on_packet_too_big(&mut self, seq: SeqNumber, mss_octets: u16) -> Option<Outcome> {
+        let outstanding =
+            self.connection.tcp.on_packet_too_big(self.now, seq, mss_octets, &mut self.context.pools);
+        outstanding.then_some(Outcome::SCHEDULE)
+    }
+
+    /// Handles that the segment at `seq` did not reach the peer. A connection that the peer has never
+    /// answered ends with a hard error about its SYN: an unreachable port refuses it, as a RST does. With a
+    /// soft one it keeps trying (RFC 1122 §4.2.3.9, RFC 5927 §5.2). Returns `None` for any other segment, or
+    /// in any other state.
+    pub(crate) fn on_unreachable(&mut self, seq: SeqNumber, what: Unreachable) -> Option<Outcome> {
+        let connection = &mut *self.connection;
+        let about_syn = connection.tcp.state() == tcp::State::SynSent
+            && matches!(connection.open_kind, OpenKind::Active { .. })
+            // Only the SYN is outstanding.
+            && connection.tcp.acknowledged() == seq;
+        if !about_syn {
+            return None;
+        }
+        connection.unreachable = true;
+        match what {
+            Unreachable::ForNow => return Some(Outcome::NONE),
+            Unreachable::Protocol => connection.tcp.abort(),
+            Unreachable::Port => connection.tcp.refuse(),
+        }
+        self.on_changes(Changes::CLOSED);
+        Some(Outcome::SCHEDULE)
     }
 }

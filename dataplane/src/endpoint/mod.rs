@@ -64,7 +64,6 @@ mod cut_runs;
 mod endpoints;
 mod fpdu_queueing;
 mod holding_tracker;
-mod icmp;
 mod in_order;
 mod inputs;
 mod linger;
@@ -92,6 +91,7 @@ use crate::device::Frame;
 use crate::tcp::{Changes, Refusal};
 use crate::time::Instant;
 use byte_stream::ByteStream;
+use payload::PayloadBuilding;
 use rdmap_stream::RdmapStream;
 use streaming::Streaming;
 
@@ -103,7 +103,7 @@ pub(crate) use context::Context;
 pub(crate) use continuations::may_be_continued;
 pub(crate) use cut_runs::CutRunStore;
 pub(crate) use endpoints::{Depth, Endpoints};
-pub(crate) use icmp::Unreachable;
+pub(crate) use inputs::Unreachable;
 pub(crate) use queue_pair::QueuePair;
 pub(crate) use queue_pairs::{QueuePairs, Unaccepted};
 pub(crate) use receive_waiters::ReceiveWaiters;
@@ -188,5 +188,21 @@ impl<F: Frame> Endpoint<'_, F> {
             return None;
         };
         Some(RdmapStream { now: self.now, id: self.id, tcp, operating, stream, qp, context: self.context })
+    }
+
+    /// Returns what the payload of the connection's segments is built with.
+    #[inline]
+    fn payload(&mut self) -> PayloadBuilding<'_, F> {
+        let Context { stags, cut_runs, statistics, pools, .. } = &mut *self.context;
+        let queue_pair = self.queue_pair.as_deref();
+        PayloadBuilding {
+            id: self.id,
+            connection: self.connection,
+            queue_pair,
+            stags,
+            cut_runs,
+            statistics,
+            pools,
+        }
     }
 }

@@ -18,7 +18,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Handles the segment in `frame` if TCP [expects](tcp::Connection::expects) it, and its octets can be
     /// consumed in place, and the segments that follow it in `burst`; or if it lies beyond a gap. If the
     /// result has an unexpected frame, `segment` is the one in it then.
-    /// [`drop_unacked_surplus`](Self::drop_unacked_surplus) comes next.
+    /// [`drop_unacked_surplus`](Connection::drop_unacked_surplus) comes next.
     #[inline]
     pub(crate) fn on_expected_segments(
         &mut self,
@@ -147,8 +147,8 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Handles a segment of the connection, with any header.
     #[inline(never)]
     pub(crate) fn on_segment(&mut self, header: &Header, payload: Payload<F>) -> Outcome {
-        let promised_frames = self.promised_frames();
-        let passes = self.octets_pass(payload.octets);
+        let promised_frames = self.connection.promised_frames(&self.context.pools.held);
+        let passes = self.connection.octets_pass(payload.octets);
         let connection = &*self.connection;
         debug_assert_eq!(connection.receives_stream(), connection.tcp.received().is_in_startup());
         self.context.pools.held.expect_passing(passes);
@@ -174,7 +174,7 @@ impl<F: Frame> Endpoint<'_, F> {
         Outcome {
             schedule: true,
             changes: disposition.changes,
-            dropped_surplus: self.drop_unacked_surplus(),
+            dropped_surplus: self.connection.drop_unacked_surplus(&mut self.context.pools),
             // RFC 9293 §3.10.7.3: a segment of an older connection between the same ports.
             reset: disposition.refusal == Some(Refusal::BadAck) && self.connection.is_opening(),
             refusal: disposition.refusal,

@@ -6,38 +6,34 @@
 //! for octets that are next, those that have held more than their share for long are failed
 //! (`core/eviction.rs`).
 
-use crate::device::Frame;
-use crate::drops::DropCause;
-use crate::mpa::MpaError;
-use crate::qp::error::StreamError;
-use crate::tcp::Changes;
+use crate::tcp::Pools;
+use crate::tcp::receive_queue::HeldPool;
 
-use super::connection::Mode;
-use super::{Endpoint, Outcome};
+use super::chunk::Chunk;
+use super::connection::{Connection, Mode};
 
-impl<F: Frame> Endpoint<'_, F> {
+impl Connection {
     /// Discards the octets that arrived in order and were not acknowledged, if the connection then holds more
     /// than its share: the peer sends them again. Returns true if there were any. Streaming octets belong to
     /// control and stay.
     #[inline]
-    pub(crate) fn drop_unacked_surplus(&mut self) -> bool {
+    pub(crate) fn drop_unacked_surplus<F>(&mut self, pools: &mut Pools<Chunk, F>) -> bool {
         // One that keeps no frame has no surplus.
-        if self.connection.tcp.received().frames() == 0 || !self.context.pools.held.is_short() {
+        if self.tcp.received().frames() == 0 || !pools.held.is_short() {
             return false;
         }
-        let promised_frames = self.promised_frames();
-        let pools = &mut self.context.pools;
-        pools.held.is_over_share(self.connection.tcp.received().frames())
-            && self.connection.tcp.received().frames() > promised_frames
-            && !self.connection.receives_stream()
-            && self.connection.tcp.shed(pools)
+        let promised_frames = self.promised_frames(&pools.held);
+        pools.held.is_over_share(self.tcp.received().frames())
+            && self.tcp.received().frames() > promised_frames
+            && !self.receives_stream()
+            && self.tcp.shed(pools)
     }
 
     /// Returns the frames that the window was promised; 0 for a window without a promise.
     #[inline]
-    pub(super) const fn promised_frames(&self) -> usize {
-        match &self.connection.mode {
-            Mode::Bytes(stream) => stream.promise.frames(&self.context.pools.held),
+    pub(super) const fn promised_frames<F>(&self, held: &HeldPool<F>) -> usize {
+        match &self.mode {
+            Mode::Bytes(stream) => stream.promise.frames(held),
             _ => 0,
         }
     }
@@ -46,27 +42,9 @@ impl<F: Frame> Endpoint<'_, F> {
     /// that are reserved for that. Streaming octets stay, and so do those after a message that waits, and
     /// those for which an application has no room.
     pub(super) fn octets_pass(&mut self, octets: usize) -> bool {
-        let connection = &mut *self.connection;
-        match &mut connection.mode {
-            Mode::Bytes(stream) => connection.tcp.received().available() == 0 && stream.inbound.takes(octets),
-            _ => !connection.receives_stream() && !connection.awaits_receive(),
+        match &mut self.mode {
+            Mode::Bytes(stream) => self.tcp.received().available() == 0 && stream.inbound.takes(octets),
+            _ => !self.receives_stream() && !self.awaits_receive(),
         }
-    }
-
-    /// Frees the frames of a connection, and the acknowledged octets in them: it is reset, and its users
-    /// are notified. One that waits for a receive waits no longer, and sends its peer the reason.
-    pub(crate) fn evict(&mut self) -> Outcome {
-        if self.connection.awaits_receive() {
-            self.expire_receive_wait();
-            return Outcome::SCHEDULE;
-        }
-        self.context.statistics.count(DropCause::HeldTooLong);
-        if matches!(&self.connection.mode, Mode::FullOperation(operating) if !operating.failed) {
-            self.fail_stream(StreamError::Mpa(MpaError::LocalCatastrophic), None);
-        }
-        self.connection.tcp.abort();
-        self.connection.tcp.release_received(&mut self.context.pools);
-        self.on_changes(Changes::CLOSED);
-        Outcome::SCHEDULE
     }
 }

@@ -17,7 +17,6 @@ use super::build::FpduSources;
 use super::chunk::Chunk;
 use super::context::Context;
 use super::continuations::{Continuations, may_be_continued};
-use super::payload::PayloadBuilding;
 use super::single_fpdu::SingleFpdu;
 
 /// The stream has failed, and the connection sends something else than before.
@@ -155,22 +154,6 @@ impl<F: Frame> Endpoint<'_, F> {
             return None;
         }
         Continuations::of(self.rdmap()?, burst, by_reference)
-    }
-
-    /// Returns what the payload of the connection's segments is built with.
-    #[inline]
-    pub(super) fn payload(&mut self) -> PayloadBuilding<'_, F> {
-        let Context { stags, cut_runs, statistics, pools, .. } = &mut *self.context;
-        let queue_pair = self.queue_pair.as_deref();
-        PayloadBuilding {
-            id: self.id,
-            connection: self.connection,
-            queue_pair,
-            stags,
-            cut_runs,
-            statistics,
-            pools,
-        }
     }
 
     /// Returns true if there is nothing more to send now, and nothing to [queue](Self::queue_work), after a
