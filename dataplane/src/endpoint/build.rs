@@ -9,7 +9,7 @@ use crate::qp::sender::SmallMessage;
 use crate::statistics::Statistics;
 use crate::wire::tcp::SeqNumber;
 
-use super::connection::Mode;
+use super::mode::Mode;
 use super::operating::Operating;
 use super::queue_pair::QueuePair;
 

@@ -13,11 +13,11 @@ use crate::qp::shared::QpState;
 use crate::qp::terminate;
 use crate::ring::{ConnectError, Event};
 use crate::tcp::{self, Changes, CloseReason, Unusual};
-use crate::time::Instant;
 
 use super::chunk::Chunk;
-use super::connection::{Connection, Mode, OpenKind};
+use super::connection::{Connection, OpenKind};
 use super::linger::OwedOctets;
+use super::mode::Mode;
 use super::send_stream::SendStream;
 use super::unconsumed::UnconsumedOctets;
 use super::{Endpoint, Outcome};
@@ -31,7 +31,7 @@ impl<F: Frame> Endpoint<'_, F> {
         }
         connection.open_notified = true;
         forget_opening(&mut self.context.opening, connection, self.id);
-        connection.abort_at = Instant::NEVER;
+        connection.abort_timer.stop();
         self.context.statistics.connections_opened += 1;
         let rdma_option = connection.tcp.rdma_option_negotiated();
         let (connection, flow) = (self.id, connection.key);
@@ -85,9 +85,9 @@ impl<F: Frame> Endpoint<'_, F> {
         let connection = &mut *self.connection;
         // Straight steps find the fault, too.
         connection.tcp.unusual |= Unusual::FAILED | Unusual::CLOSING | Unusual::SILENT_PEER;
-        if !connection.sends_stream() {
+        if !connection.mode.sends_stream() {
             connection.closing = true;
-            connection.abort_within(self.now, limits::TERMINATE_LINGER_NS);
+            connection.abort_timer.abort_within(self.now, limits::TERMINATE_LINGER_NS);
         }
         let Some(qp) = self.queue_pair.as_deref_mut() else {
             debug_assert!(false, "a stream of FPDUs has a queue pair until it ends");
@@ -139,7 +139,7 @@ impl<F: Frame> Endpoint<'_, F> {
                 qp.shared.set_state(QpState::Closing);
             }
         }
-        self.connection.close_within(self.now, within_ns);
+        self.connection.abort_timer.close_within(self.now, within_ns);
         Outcome::SCHEDULE
     }
 
@@ -169,7 +169,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// something moves within each `within_ns`, and by [`limits::ORPHAN_NS`].
     pub(crate) fn abandon(&mut self, within_ns: u64) -> Outcome {
         let connection = &mut *self.connection;
-        if connection.close_notified || connection.is_orphan() {
+        if connection.close_notified || connection.mode.is_orphan() {
             return Outcome::NONE;
         }
         let Mode::Bytes(stream) = &mut connection.mode else { return self.close(Some(within_ns)) };
@@ -197,7 +197,10 @@ impl<F: Frame> Endpoint<'_, F> {
         if let Mode::Bytes(stream) = &connection.mode {
             stream.shared.set_end(reason);
         }
-        if connection.receives_stream() || connection.awaits_receive() || connection.carries_bytes() {
+        if connection.mode.receives_stream()
+            || connection.mode.awaits_receive()
+            || connection.mode.carries_bytes()
+        {
             // Control has a copy of all the octets it gets, and no receive will be posted for others.
             self.discard_received();
         }
@@ -258,7 +261,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Frees the frames of a connection, and the acknowledged octets in them: it is reset, and its users
     /// are notified. One that waits for a receive waits no longer, and sends its peer the reason.
     pub(crate) fn evict(&mut self) -> Outcome {
-        if self.connection.awaits_receive() {
+        if self.connection.mode.awaits_receive() {
             self.expire_receive_wait();
             return Outcome::SCHEDULE;
         }
@@ -290,7 +293,7 @@ impl<F: Frame> Endpoint<'_, F> {
             "a connection is closed for its users before it is removed"
         );
         self.leave_backlog();
-        if self.connection.is_orphan() {
+        if self.connection.mode.is_orphan() {
             self.context.orphans.leave(self.connection.key.remote);
         }
         self.connection.tcp.release(&mut self.context.pools);

@@ -7,28 +7,11 @@ use crate::tcp::{self, Unusual};
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
+use super::abort_timer::AbortTimer;
 use super::holding_tracker::HoldingTracker;
-use super::operating::Operating;
+use super::mode::Mode;
 use super::send_stream::SendStream;
-use super::stream_halves::StreamHalves;
 use super::unconsumed::UnconsumedOctets;
-
-/// The meaning of a connection's octets.
-#[derive(Debug)]
-pub enum Mode {
-    /// Streaming octets, which control sends and receives.
-    Streaming,
-    /// FPDUs of a queue pair, in one direction at least.
-    FullOperation(Operating),
-    /// Octets of an application's byte stream.
-    Bytes(Box<StreamHalves>),
-    /// The queue pair is destroyed. Octets that arrive are dropped; those still to be sent are in
-    /// [`Connection::stream`].
-    Lingering {
-        /// Octets that were kept at first.
-        kept_octets: usize,
-    },
-}
 
 /// Which end opened a connection (RFC 9293 §3.10.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,12 +34,8 @@ pub enum OpenKind {
 pub struct Connection {
     /// The meaning of its octets.
     pub mode: Mode,
-    /// The time at which the connection is reset if it is not closed.
-    pub abort_at: Instant,
-    /// The time in which a disconnect expects progress, in nanoseconds: [`abort_at`](Self::abort_at) is its
-    /// end, and each sign of progress restarts it unless the stream has failed. 0 without a disconnect or a
-    /// limit, and if the deadline of a failed stream is the earlier one.
-    pub close_within_ns: u64,
+    /// When the connection is reset if it is not closed.
+    pub abort_timer: AbortTimer,
     /// Streaming octets that the peer has not acknowledged.
     pub stream: SendStream,
     /// The flow label of its IPv6 packets; 0 for IPv4.
@@ -120,8 +99,7 @@ impl Connection {
             in_backlog: matches!(open_kind, OpenKind::Passive(_)),
             closing: false,
             close_notified: false,
-            abort_at: Instant::NEVER,
-            close_within_ns: 0,
+            abort_timer: AbortTimer::STOPPED,
         }
     }
 
@@ -138,67 +116,12 @@ impl Connection {
         if self.open_notified { Stage::Starting } else { Stage::Opening }
     }
 
-    /// Has the connection reset unless it closes, or something moves, within that time. An earlier deadline,
-    /// of a stream that has failed, stays.
-    pub fn close_within(&mut self, now: Instant, within_ns: Option<u64>) {
-        let Some(within_ns) = within_ns.map(|within_ns| within_ns.max(1)) else { return };
-        let deadline = now + within_ns;
-        if deadline < self.abort_at {
-            (self.abort_at, self.close_within_ns) = (deadline, within_ns);
-        }
-    }
-
-    /// Has the connection reset `within_ns` from `now`, because its stream has failed. An earlier deadline,
-    /// of a disconnect, stays. Nothing that moves until then changes the deadline.
-    pub fn abort_within(&mut self, now: Instant, within_ns: u64) {
-        let deadline = now + within_ns;
-        if deadline <= self.abort_at {
-            (self.abort_at, self.close_within_ns) = (deadline, 0);
-        }
-    }
-
-    /// Handles the time of [`abort_at`](Self::abort_at): a disconnect times out unless both ends have closed
-    /// by now, any other connection is reset. Returns what changes.
-    pub fn end_in_time(&mut self) -> tcp::Changes {
-        self.abort_at = Instant::NEVER;
-        match self.tcp.state() {
-            tcp::State::Closed => return tcp::Changes::empty(),
-            tcp::State::TimeWait if self.close_within_ns > 0 => return tcp::Changes::empty(),
-            _ if self.close_within_ns > 0 => self.tcp.give_up(),
-            _ => self.tcp.abort(),
-        }
-        tcp::Changes::CLOSED
-    }
-
     /// Records what a segment of the peer changed: a peer that still sends, or still acknowledges what we
     /// sent, is not abandoned. Its replies to our probes change nothing.
     #[inline]
     pub fn record_changes(&mut self, now: Instant, changes: tcp::Changes) {
-        if self.close_within_ns > 0 && !changes.is_empty() && !self.has_fixed_deadline() {
-            self.abort_at = (now + self.close_within_ns).min(self.orphan_until());
-        }
-    }
-
-    /// Returns when the connection is reset, whatever moves, because the application of its byte stream has
-    /// left.
-    const fn orphan_until(&self) -> Instant {
-        match &self.mode {
-            Mode::Bytes(stream) => stream.orphan_until,
-            Mode::Streaming | Mode::FullOperation(_) | Mode::Lingering { .. } => Instant::NEVER,
-        }
-    }
-
-    /// Returns true if the application of its byte stream has left, and it is still counted.
-    pub(super) fn is_orphan(&self) -> bool {
-        self.orphan_until() != Instant::NEVER
-    }
-
-    /// Returns true if the connection is only open for the Terminate of a stream that has failed.
-    const fn has_fixed_deadline(&self) -> bool {
-        match &self.mode {
-            Mode::Streaming | Mode::Bytes(_) => false,
-            Mode::FullOperation(operating) => operating.failed && operating.sends,
-            Mode::Lingering { .. } => true,
+        if self.abort_timer.awaits_progress() && !changes.is_empty() && !self.mode.has_fixed_deadline() {
+            self.abort_timer.restart(now, self.mode.orphan_until());
         }
     }
 
@@ -235,24 +158,6 @@ impl Connection {
         }
     }
 
-    /// Returns true if what we send are streaming octets.
-    pub const fn sends_stream(&self) -> bool {
-        match &self.mode {
-            Mode::Streaming | Mode::Lingering { .. } => true,
-            Mode::FullOperation(operating) => !operating.sends,
-            Mode::Bytes(_) => false,
-        }
-    }
-
-    /// Returns true if what we receive are streaming octets.
-    pub const fn receives_stream(&self) -> bool {
-        match &self.mode {
-            Mode::Streaming => true,
-            Mode::FullOperation(operating) => !operating.receives,
-            Mode::Bytes(_) | Mode::Lingering { .. } => false,
-        }
-    }
-
     /// Returns the place after everything that is to be sent so far.
     pub fn send_end(&self) -> SeqNumber {
         self.tcp.queued_end() + self.stream.unqueued_octets()
@@ -260,28 +165,31 @@ impl Connection {
 
     /// Returns how many streaming octets have arrived in order of which control has no copy.
     pub fn uncopied_octets(&self) -> usize {
-        if self.receives_stream() { self.unconsumed.uncopied(self.tcp.received().available()) } else { 0 }
+        if self.mode.receives_stream() {
+            self.unconsumed.uncopied(self.tcp.received().available())
+        } else {
+            0
+        }
     }
 
     /// Returns how many streaming octets control may have a copy of now, if there is room for events.
     pub fn octets_for_control(&self) -> usize {
-        if self.receives_stream() { self.unconsumed.room_for(self.tcp.received().available()) } else { 0 }
+        if self.mode.receives_stream() {
+            self.unconsumed.room_for(self.tcp.received().available())
+        } else {
+            0
+        }
     }
 
     /// Returns true if octets have arrived in order that its user has not got yet. The user is notified of
     /// the peer's FIN after those octets.
     pub fn has_pending_octets(&self) -> bool {
-        self.uncopied_octets() > 0 || self.awaits_receive() || self.has_pending_bytes()
+        self.uncopied_octets() > 0 || self.mode.awaits_receive() || self.has_pending_bytes()
     }
 
     /// Returns true if octets have arrived in order that its byte stream has no room for yet.
     fn has_pending_bytes(&self) -> bool {
-        matches!(self.mode, Mode::Bytes(_)) && self.tcp.received().available() > 0
-    }
-
-    /// Returns true if its octets are those of an application's byte stream.
-    pub const fn carries_bytes(&self) -> bool {
-        matches!(self.mode, Mode::Bytes(_))
+        self.mode.carries_bytes() && self.tcp.received().available() > 0
     }
 
     /// Returns what became of the segments with the TCP RDMA option that it has received.
@@ -319,14 +227,6 @@ impl Connection {
             && self.tcp.received().available() == 0
     }
 
-    /// Returns true if a message waits for a receive.
-    pub const fn awaits_receive(&self) -> bool {
-        match &self.mode {
-            Mode::FullOperation(operating) => operating.awaits_receive && !operating.failed,
-            Mode::Streaming | Mode::Bytes(_) | Mode::Lingering { .. } => false,
-        }
-    }
-
     /// Computes the rare conditions of the connection anew, after a step that may have ended some.
     #[inline(never)]
     pub fn review(&mut self) {
@@ -340,8 +240,9 @@ impl Connection {
 
     fn unusual_recomputed(&self) -> Unusual {
         let bit = |bit: Unusual, holds: bool| if holds { bit } else { Unusual::empty() };
-        let streams = self.sends_stream() || self.receives_stream() || self.stream.unqueued_octets() > 0;
-        let ends = self.closing || self.abort_at != Instant::NEVER;
+        let streams =
+            self.mode.sends_stream() || self.mode.receives_stream() || self.stream.unqueued_octets() > 0;
+        let ends = self.closing || self.abort_timer.is_running();
         let mut found = self.tcp.unusual_recomputed()
             | bit(Unusual::STREAMING, streams)
             | bit(Unusual::FAILED, self.close_notified)

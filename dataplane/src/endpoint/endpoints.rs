@@ -7,8 +7,9 @@ use crate::qp::shared::SharedQp;
 use crate::time::Instant;
 
 use super::Endpoint;
-use super::connection::{Connection, Mode};
+use super::connection::Connection;
 use super::context::Context;
+use super::mode::Mode;
 use super::queue_pairs::QueuePairs;
 
 /// What is fetched of an endpoint ahead of its use: each part says where the next one lies.

@@ -15,7 +15,8 @@ use crate::tcp::{self, Changes, CloseReason};
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
-use super::connection::{Connection, Mode, OpenKind};
+use super::connection::{Connection, OpenKind};
+use super::mode::Mode;
 use super::operating::Operating;
 use super::stream_halves::StreamHalves;
 use super::unconsumed::UnconsumedOctets;
@@ -36,8 +37,8 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Handles that the timer of the connection is due.
     pub(crate) fn on_timer(&mut self) -> Outcome {
         let mut changes = self.connection.tcp.on_timer(self.now, &mut self.context.pools);
-        if self.connection.abort_at <= self.now {
-            changes |= self.connection.end_in_time();
+        if self.connection.abort_timer.at() <= self.now {
+            changes |= self.connection.abort_timer.expire(&mut self.connection.tcp);
         }
         let fpdu_overdue = self.connection.fpdu_due() <= self.now;
         let receive_overdue = self.receive_due() <= self.now;
@@ -180,7 +181,7 @@ impl<F: Frame> Endpoint<'_, F> {
 
     /// Resets the connection at `deadline` unless it is open by then.
     pub(crate) fn open_until(&mut self, deadline: Instant) {
-        self.connection.abort_at = deadline;
+        self.connection.abort_timer.set(deadline);
     }
 
     /// Gives the octets of the connection, which is in streaming mode, to the application of `shared`.
@@ -229,7 +230,7 @@ impl<F: Frame> Endpoint<'_, F> {
     // Requirements: RDMAP-6.1-01
     pub(crate) fn send_stream(&mut self, octets: Box<[u8]>) -> bool {
         let end = self.connection.send_end();
-        if self.connection.sends_stream() && self.connection.stream.push(octets, end) {
+        if self.connection.mode.sends_stream() && self.connection.stream.push(octets, end) {
             return true;
         }
         // Control sends more than the limit, or after Full Operation has begun: it cannot know what the peer

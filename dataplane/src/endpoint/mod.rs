@@ -49,6 +49,7 @@
 //! connection has one version of DDP and RDMAP, 1, or 0 with an RDMA Consortium peer, which is sent and
 //! checked in both directions.
 
+mod abort_timer;
 mod annotation;
 mod await_receive;
 mod build;
@@ -67,6 +68,7 @@ mod holding_tracker;
 mod in_order;
 mod inputs;
 mod linger;
+mod mode;
 mod nudge;
 mod operating;
 mod out_of_order;
@@ -91,6 +93,7 @@ use crate::device::Frame;
 use crate::tcp::{Changes, Refusal};
 use crate::time::Instant;
 use byte_stream::ByteStream;
+use mode::Mode;
 use payload::PayloadBuilding;
 use rdmap_stream::RdmapStream;
 use streaming::Streaming;
@@ -98,7 +101,7 @@ use streaming::Streaming;
 pub(crate) use burst::{Burst, BurstOutcome};
 pub(crate) use chunk::Chunk;
 pub use connection::Connection;
-pub(crate) use connection::{Mode, OpenKind};
+pub(crate) use connection::OpenKind;
 pub(crate) use context::Context;
 pub(crate) use continuations::may_be_continued;
 pub(crate) use cut_runs::CutRunStore;

@@ -12,8 +12,9 @@ use crate::wire::tcp::SeqNumber;
 
 use super::build::FpduSources;
 use super::chunk::Chunk;
-use super::connection::{Connection, Mode};
+use super::connection::Connection;
 use super::cut_runs::CutRunStore;
+use super::mode::Mode;
 use super::queue_pair::QueuePair;
 use super::single_fpdu::Reference;
 

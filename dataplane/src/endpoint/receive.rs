@@ -8,8 +8,9 @@ use crate::wire::segment::Segment;
 use crate::wire::tcp::Header;
 
 use super::burst::{Burst, BurstOutcome};
-use super::connection::{Connection, Mode};
+use super::connection::Connection;
 use super::consume::InPlace;
+use super::mode::Mode;
 use super::rdmap_stream::Step;
 use super::unconsumed::UnconsumedOctets;
 use super::{Endpoint, Outcome};
@@ -42,7 +43,7 @@ impl<F: Frame> Endpoint<'_, F> {
             burst.recycle(frame);
             return BurstOutcome { changes, refusal: None, unexpected: None };
         }
-        let (refusal, unexpected) = if self.connection.carries_bytes() {
+        let (refusal, unexpected) = if self.connection.mode.carries_bytes() {
             (None, self.consume_bytes(segment, frame, burst))
         } else {
             self.consume_fpdus(segment, frame, burst)
@@ -150,7 +151,7 @@ impl<F: Frame> Endpoint<'_, F> {
         let promised_frames = self.connection.promised_frames(&self.context.pools.held);
         let passes = self.connection.octets_pass(payload.octets);
         let connection = &*self.connection;
-        debug_assert_eq!(connection.receives_stream(), connection.tcp.received().is_in_startup());
+        debug_assert_eq!(connection.mode.receives_stream(), connection.tcp.received().is_in_startup());
         self.context.pools.held.expect_passing(passes);
         self.context.pools.held.expect_promised(promised_frames);
         let octets = payload.octets;
@@ -208,7 +209,7 @@ impl<F: Frame> Endpoint<'_, F> {
 
     /// Consumes the octets that are in order.
     pub(super) fn receive_in_order(&mut self) {
-        if self.connection.receives_stream() || self.connection.carries_bytes() {
+        if self.connection.mode.receives_stream() || self.connection.mode.carries_bytes() {
             return self.hand_up();
         }
         match &self.connection.mode {
@@ -293,7 +294,7 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     fn release_stream(&mut self) {
-        let may_send = self.connection.sends_stream() && !self.connection.close_notified;
+        let may_send = self.connection.mode.sends_stream() && !self.connection.close_notified;
         self.streaming().release(may_send);
     }
 

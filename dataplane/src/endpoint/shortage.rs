@@ -10,7 +10,8 @@ use crate::tcp::Pools;
 use crate::tcp::receive_queue::HeldPool;
 
 use super::chunk::Chunk;
-use super::connection::{Connection, Mode};
+use super::connection::Connection;
+use super::mode::Mode;
 
 impl Connection {
     /// Discards the octets that arrived in order and were not acknowledged, if the connection then holds more
@@ -25,7 +26,7 @@ impl Connection {
         let promised_frames = self.promised_frames(&pools.held);
         pools.held.is_over_share(self.tcp.received().frames())
             && self.tcp.received().frames() > promised_frames
-            && !self.receives_stream()
+            && !self.mode.receives_stream()
             && self.tcp.shed(pools)
     }
 
@@ -44,7 +45,7 @@ impl Connection {
     pub(super) fn octets_pass(&mut self, octets: usize) -> bool {
         match &mut self.mode {
             Mode::Bytes(stream) => self.tcp.received().available() == 0 && stream.inbound.takes(octets),
-            _ => !self.receives_stream() && !self.awaits_receive(),
+            _ => !self.mode.receives_stream() && !self.mode.awaits_receive(),
         }
     }
 }

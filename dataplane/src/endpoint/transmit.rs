@@ -217,7 +217,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Returns when the connection has something to do even if nothing arrives.
     fn deadline(&self, has_unqueued: bool) -> Instant {
         let Self { now, connection, .. } = self;
-        let mut deadline = connection.tcp.next_deadline().min(connection.abort_at);
+        let mut deadline = connection.tcp.next_deadline().min(connection.abort_timer.at());
         deadline = deadline.min(connection.fpdu_due()).min(connection.nudge_due()).min(self.receive_due());
         if has_unqueued && self.context.pools.segments.free() == 0 {
             // Other connections have all descriptors, and nothing of this one need be outstanding.
@@ -232,7 +232,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Returns when a message that waits for a receive is an error.
     pub(super) fn receive_due(&self) -> Instant {
         match &self.queue_pair {
-            Some(qp) if self.connection.awaits_receive() => qp.receive_wait.until,
+            Some(qp) if self.connection.mode.awaits_receive() => qp.receive_wait.until,
             _ => Instant::NEVER,
         }
     }
