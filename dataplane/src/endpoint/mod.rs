@@ -6,7 +6,15 @@
 //! an input causes for the core as an [`Outcome`]. Octets that arrive go through TCP's receive queue, MPA and
 //! DDP to the queue pair; work requests go from the queue pair as FPDUs to TCP's send queue.
 //!
-//! An `RdmapStream` is an endpoint in Full Operation that has its queue pair.
+//! An endpoint decides what an input is about, lends that a narrower view of its parts, and does what follows
+//! for the connection:
+//!
+//! - `RdmapStream` is an endpoint in Full Operation that has its queue pair. FPDUs are consumed in the frames
+//!   that bring them (`consume`), from TCP's receive queue (`in_order`) or beyond a gap (`out_of_order`), and
+//!   go to TCP's send queue by `FpduQueueing`.
+//! - `ByteStream` is an endpoint whose octets are those of an application's byte stream.
+//! - `Streaming` has the streaming octets to the peer and to control.
+//! - `FpduSources`, `PayloadBuilding` and `Continuations` have what segments are built from.
 //!
 //! An [`Outcome`] says after an input that the connection is to be scheduled, that the segment is answered
 //! with a RST, or that frames are scarce; an `AfterTransmit` says of a connection that was served that there
@@ -22,7 +30,7 @@
 //! # Messages that wait for a receive
 //!
 //! A message that meets no receive ends the stream, or waits for one where the queue pair asks for it
-//! (`endpoint/receive_wait.rs`). Its FPDU then stays in TCP's receive queue, verified, and all that follows
+//! (`endpoint/await_receive.rs`). Its FPDU then stays in TCP's receive queue, verified, and all that follows
 //! stays after it: Responses, the peer's Terminate, its FIN. Octets are acknowledged as they come, so the
 //! window closes by what waits and no acknowledged octet is ever dropped; the peer probes the window, is
 //! answered, and may give up by a user timeout of its own. A receive posted to the queue pair's own queue
