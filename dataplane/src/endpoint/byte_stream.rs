@@ -27,6 +27,7 @@ pub(super) struct ByteStream<'e, F> {
 impl<F: Frame> ByteStream<'_, F> {
     /// Returns true if the octets of a segment can be consumed in its frame, if they are next: the
     /// application has room for them, and no octets wait.
+    #[inline]
     pub(super) fn accepts_in_place(&mut self, segment: &Segment) -> bool {
         self.halves.inbound.has_room(segment.payload_octets) && self.tcp.received().is_drained()
     }
@@ -110,6 +111,7 @@ impl<F: Frame> ByteStream<'_, F> {
     /// Moves octets to TCP in runs of one segment each: those that can be sent at once, and one more, so
     /// that TCP has data waiting. Returns true after the last octet of the application: the connection then
     /// closes.
+    #[inline]
     pub(super) fn queue_octets(&mut self) -> bool {
         let Self { tcp, halves: StreamHalves { outbound, .. }, stream, context, .. } = self;
         let pools = &mut context.pools;

@@ -3,11 +3,14 @@
 use crate::byte_stream::TransferCounters;
 use crate::conn::{Keyed, ListenAddress, Scope, Stage};
 use crate::net::flow::FlowKey;
+use crate::statistics::Statistics;
+use crate::tcp::send_queue::Segment;
 use crate::tcp::{self, Unusual};
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
 use super::abort_timer::AbortTimer;
+use super::chunk::Chunk;
 use super::holding_tracker::HoldingTracker;
 use super::mode::Mode;
 use super::send_stream::SendStream;
@@ -163,6 +166,24 @@ impl Connection {
         self.tcp.queued_end() + self.stream.unqueued_octets()
     }
 
+    /// Copies the octets of `segment`, which are no FPDUs, to `out`. Returns false if they cannot be had.
+    #[inline]
+    pub(super) fn copy_octets(
+        &self,
+        segment: &Segment<Chunk>,
+        out: &mut [u8],
+        statistics: &mut Statistics,
+    ) -> bool {
+        match (&segment.payload, &self.mode) {
+            (Chunk::Stream, _) => self.stream.copy(segment.seq, out),
+            (Chunk::Bytes(_), Mode::Bytes(halves)) => {
+                statistics.bytes_copied_tx += out.len() as u64;
+                halves.outbound.copy(segment.seq, out)
+            }
+            _ => false,
+        }
+    }
+
     /// Returns how many streaming octets have arrived in order of which control has no copy.
     pub fn uncopied_octets(&self) -> usize {
         if self.mode.receives_stream() {
@@ -175,7 +196,7 @@ impl Connection {
     /// Returns how many streaming octets control may have a copy of now, if there is room for events.
     pub fn octets_for_control(&self) -> usize {
         if self.mode.receives_stream() {
-            self.unconsumed.room_for(self.tcp.received().available())
+            self.unconsumed.copyable(self.tcp.received().available())
         } else {
             0
         }

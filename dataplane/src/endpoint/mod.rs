@@ -13,7 +13,7 @@
 //!   that bring them (`consume`), from TCP's receive queue (`in_order`) or beyond a gap (`out_of_order`), and
 //!   go to TCP's send queue by `FpduQueueing`.
 //! - `ByteStream` is an endpoint whose octets are those of an application's byte stream.
-//! - `Streaming` has the streaming octets to the peer and to control.
+//! - `StreamingOctets` has the streaming octets to the peer and to control.
 //! - `FpduSources`, `PayloadBuilding` and `Continuations` have what segments are built from.
 //!
 //! An [`Outcome`] says after an input that the connection is to be scheduled, that the segment is answered
@@ -104,7 +104,7 @@ use byte_stream::ByteStream;
 use mode::Mode;
 use payload::PayloadBuilding;
 use rdmap_stream::RdmapStream;
-use streaming::Streaming;
+use streaming::StreamingOctets;
 
 pub(crate) use burst::{Burst, BurstOutcome};
 pub(crate) use chunk::Chunk;
@@ -174,9 +174,9 @@ impl Outcome {
 impl<F: Frame> Endpoint<'_, F> {
     /// Returns the streaming octets of the connection.
     #[inline]
-    fn streaming(&mut self) -> Streaming<'_, F> {
+    fn streaming(&mut self) -> StreamingOctets<'_, F> {
         let Connection { tcp, stream, unconsumed, .. } = &mut *self.connection;
-        Streaming { id: self.id, tcp, stream, unconsumed, context: self.context }
+        StreamingOctets { id: self.id, tcp, stream, unconsumed, context: self.context }
     }
 
     /// Returns the connection as a byte stream; `None` if it carries none.

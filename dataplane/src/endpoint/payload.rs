@@ -14,7 +14,6 @@ use super::build::FpduSources;
 use super::chunk::Chunk;
 use super::connection::Connection;
 use super::cut_runs::CutRunStore;
-use super::mode::Mode;
 use super::queue_pair::QueuePair;
 use super::single_fpdu::Reference;
 
@@ -71,14 +70,7 @@ impl<'e, F: Frame> PayloadBuilding<'e, F> {
     pub(super) fn build_segment(&mut self, segment: &Segment<Chunk>, out: &mut [u8]) -> bool {
         let begin = segment.seq - segment.skip;
         match &segment.payload {
-            Chunk::Stream => self.connection.stream.copy(segment.seq, out),
-            Chunk::Bytes(_) => match &self.connection.mode {
-                Mode::Bytes(stream) => {
-                    self.statistics.bytes_copied_tx += out.len() as u64;
-                    stream.outbound.copy(segment.seq, out)
-                }
-                _ => false,
-            },
+            Chunk::Stream | Chunk::Bytes(_) => self.connection.copy_octets(segment, out, self.statistics),
             Chunk::Fpdus(run) if run.octets as usize == out.len() => self.build_run(run, begin, out),
             Chunk::Fpdus(_) => {
                 let run = self.cut_runs.of(self.id).and_then(|runs| runs.get(begin));

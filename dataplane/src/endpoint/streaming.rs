@@ -13,7 +13,7 @@ use super::send_stream::SendStream;
 use super::unconsumed::UnconsumedOctets;
 
 /// The streaming octets of a connection, in both directions.
-pub(super) struct Streaming<'e, F> {
+pub(super) struct StreamingOctets<'e, F> {
     /// The name of the connection.
     pub(super) id: ConnectionId,
     pub(super) tcp: &'e mut tcp::Connection,
@@ -25,7 +25,7 @@ pub(super) struct Streaming<'e, F> {
     pub(super) context: &'e mut Context<F>,
 }
 
-impl<F: Frame> Streaming<'_, F> {
+impl<F: Frame> StreamingOctets<'_, F> {
     /// Moves octets to TCP in pieces that fill a segment: those that can be sent at once, and one more piece,
     /// so that TCP has data waiting.
     pub(super) fn queue(&mut self) {
@@ -56,7 +56,7 @@ impl<F: Frame> Streaming<'_, F> {
     pub(super) fn copy_to_control(&mut self) {
         let Self { id, tcp, unconsumed, context, .. } = self;
         while context.events.has_room() {
-            let octets = unconsumed.room_for(tcp.received().available()).min(limits::STREAM_EVENT_BYTES);
+            let octets = unconsumed.copyable(tcp.received().available()).min(limits::STREAM_EVENT_BYTES);
             if octets == 0 {
                 return;
             }

@@ -125,11 +125,12 @@ impl<F: Frame> Endpoint<'_, F> {
         frame: &mut F,
     ) -> bool {
         let Context { stags, statistics, .. } = &mut *self.context;
+        let Chunk::Fpdus(run) = &segment.payload else {
+            let Some(room) = frame.append(headers + segment.octets as usize) else { return false };
+            return self.connection.copy_octets(segment, &mut room[headers..], statistics);
+        };
         let fpdus = FpduSources::of(&self.connection.mode, self.queue_pair.as_deref(), stags);
-        if let Chunk::Fpdus(run) = &segment.payload
-            && run.first_octets < limits::SMALL_MESSAGE_BYTES
-            && run.octets == segment.octets
-        {
+        if run.first_octets < limits::SMALL_MESSAGE_BYTES && run.octets == segment.octets {
             // Not cut, and copied on any device.
             let Some(room) = frame.append(headers + segment.octets as usize) else { return false };
             return fpdus

@@ -22,7 +22,7 @@ impl UnconsumedOctets {
     }
 
     /// Returns how many of the `available` octets in the receive queue control may have a copy of next.
-    pub fn room_for(self, available: usize) -> usize {
+    pub fn copyable(self, available: usize) -> usize {
         let room = limits::STREAM_UNCONSUMED_BYTES.saturating_sub(self.0 as usize);
         self.uncopied(available).min(room)
     }
@@ -49,10 +49,10 @@ mod tests {
     fn control_has_a_limited_number_of_octets() {
         let mut unconsumed = UnconsumedOctets::NONE;
         let most = limits::STREAM_UNCONSUMED_BYTES;
-        assert_eq!((unconsumed.uncopied(most + 7), unconsumed.room_for(most + 7)), (most + 7, most));
+        assert_eq!((unconsumed.uncopied(most + 7), unconsumed.copyable(most + 7)), (most + 7, most));
         unconsumed.add(most as u32);
-        assert_eq!((unconsumed.uncopied(most + 7), unconsumed.room_for(most + 7)), (7, 0));
-        assert_eq!((unconsumed.consume(5), unconsumed.room_for(most + 2)), (5, 5));
+        assert_eq!((unconsumed.uncopied(most + 7), unconsumed.copyable(most + 7)), (7, 0));
+        assert_eq!((unconsumed.consume(5), unconsumed.copyable(most + 2)), (5, 5));
         assert_eq!((unconsumed.consume(u32::MAX), unconsumed), (most as u32 - 5, UnconsumedOctets::NONE));
     }
 }
