@@ -38,9 +38,10 @@ impl<D: Device> Opener<'_, D> {
     pub(super) fn connect(&mut self, request: &mut OpenRequest) -> Result<bool, ConnectError> {
         // An IPv4-mapped IPv6 address represents an IPv4 address (RFC 4291 §2.5.5.2).
         let remote = SocketAddr::new(request.remote.ip().to_canonical(), request.remote.port());
-        self.host.next_hop(remote.ip()).ok_or(ConnectError::NoRoute)?;
-        let (address, port) = local_end(self.host.addresses(), request.local, remote.ip())?;
-        let owner = port.and_then(|port| self.host.other_owner(&key_to(address, port, remote).received()?));
+        self.host.neighbourhood.next_hop(remote.ip()).ok_or(ConnectError::NoRoute)?;
+        let (address, port) = local_end(self.host.neighbourhood.addresses(), request.local, remote.ip())?;
+        let owner =
+            port.and_then(|port| self.host.interface.other_owner(&key_to(address, port, remote).received()?));
         if let Some(owner) = owner {
             return Err(ConnectError::OtherCore { owner });
         }
@@ -107,8 +108,8 @@ impl<D: Device> Opener<'_, D> {
         if *tried == 0 && ports.are_exhausted(now, local, to) {
             *tried = count;
         }
-        let rest_of_flow = host.without_local_port(&key_to(local, 0, remote));
-        let mut left = limits::PORTS_TRIED_TOGETHER * u32::from(host.cores());
+        let rest_of_flow = host.interface.without_local_port(&key_to(local, 0, remote));
+        let mut left = limits::PORTS_TRIED_TOGETHER * u32::from(host.interface.cores());
         let mut found = None;
         while found.is_none() && left > 0 && *tried < 2 * count {
             let in_time_wait = *tried >= count;
@@ -116,7 +117,7 @@ impl<D: Device> Opener<'_, D> {
             let tried_before = *tried;
             let port = ports.pick(local, to, most, |port| {
                 *tried += 1;
-                if !host.owns_port(rest_of_flow, port) {
+                if !host.interface.owns_port(rest_of_flow, port) {
                     return false;
                 }
                 let key = key_to(local, port, remote);

@@ -31,7 +31,7 @@ fn look_up<D: Device>(
     ingress: Ingress,
 ) -> Option<u32> {
     let slot = table.find(&FlowKey::of_received(flow))?;
-    if !host.may_have_connection(flow, ingress) {
+    if !host.neighbourhood.may_have_connection(flow, ingress) {
         return None;
     }
     table.remember(*flow, ingress.is_loopback(), slot);

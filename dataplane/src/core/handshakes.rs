@@ -67,8 +67,8 @@ pub(super) struct Opener<'c, D: Device> {
 impl<D: Device> Opener<'_, D> {
     /// Has the core answer from now on for `port`, unless it is 0, where it shares its addresses.
     pub(super) fn answer_for(&mut self, port: u16) {
-        if self.host.presence == Presence::Shared && port != 0 {
-            self.host.own_ports.insert(port);
+        if self.host.neighbourhood.presence == Presence::Shared && port != 0 {
+            self.host.neighbourhood.own_ports.insert(port);
         }
     }
 

@@ -34,7 +34,7 @@ pub(super) fn fetch_receivers<D: Device>(
     let mut slots = ArrayVec::<u32, { limits::RECEIVE_BURST_FRAMES }>::new();
     let mut before = None;
     for frame in burst.iter().take(limits::RECEIVE_BURST_FRAMES) {
-        let flow = host.flow_of(frame);
+        let flow = host.interface.flow_of(frame);
         if flow == before {
             continue;
         }

@@ -209,22 +209,22 @@ impl<D: Device> Core<D> {
 
     /// Has `waker` called when frames arrive; see [`Device::wake_on_arrival`].
     pub fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
-        self.host.wake_on_arrival(waker)
+        self.host.interface.wake_on_arrival(waker)
     }
 
     /// Returns the device's receive interrupt, see [`Device::rx_interrupt`].
     pub fn rx_interrupt(&self) -> Option<RxInterrupt<'_>> {
-        self.host.rx_interrupt()
+        self.host.interface.rx_interrupt()
     }
 
     /// Enables the device's receive interrupt, see [`Device::enable_rx_interrupt`].
     pub fn enable_rx_interrupt(&mut self) -> bool {
-        self.host.enable_rx_interrupt()
+        self.host.interface.enable_rx_interrupt()
     }
 
     /// Disables the device's receive interrupt, see [`Device::disable_rx_interrupt`].
     pub fn disable_rx_interrupt(&mut self) {
-        self.host.disable_rx_interrupt();
+        self.host.interface.disable_rx_interrupt();
     }
 
     /// Returns the counters, with those of the connections there are. Visits every connection: for tests and
@@ -253,7 +253,7 @@ impl<D: Device> Core<D> {
             queue_pairs: self.endpoints.queue_pairs.len(),
             awaiting_shared: context.receive_waiters.len(),
             cut_octets: context.cut_runs.octets(),
-            frames_to_send: self.host.frames_to_send(),
+            frames_to_send: self.host.interface.frames_to_send(),
             events_waiting: context.events.waiting(),
         }
     }

@@ -34,7 +34,7 @@ impl<D: Device> Opener<'_, D> {
     /// Listens no more at an address and a port. SYNs to the port wait for the next listener.
     pub(super) fn unlisten(&mut self, at: ListenAddress) {
         self.endpoints.context.listeners.unlisten(at);
-        if self.host.presence == Presence::Shared {
+        if self.host.neighbourhood.presence == Presence::Shared {
             self.handshakes.left_ports.leave(self.now, at.port);
         }
     }
@@ -42,8 +42,8 @@ impl<D: Device> Opener<'_, D> {
     /// Returns this core's part of the backlog of a listener: twice as many as if peers came to all cores in
     /// turn.
     fn part_of_backlog(&self, port: u16, backlog: u32) -> u32 {
-        let cores = u32::from(self.host.cores());
-        if cores == 1 || self.host.is_restricted(port) {
+        let cores = u32::from(self.host.interface.cores());
+        if cores == 1 || self.host.interface.is_restricted(port) {
             return backlog;
         }
         backlog.saturating_mul(2).div_ceil(cores)
@@ -62,7 +62,7 @@ impl<D: Device> Opener<'_, D> {
         // RFC 9293 leaves it to us; a peer without an answer tries again.
         self.check_room(listener, &key)?;
         // Without a route there is no answer.
-        self.host.next_hop(key.remote).ok_or(DropCause::OtherAddress)?;
+        self.host.neighbourhood.next_hop(key.remote).ok_or(DropCause::OtherAddress)?;
         if !self.endpoints.context.listeners.has_room_for_syn(listener, key.remote) {
             if iss_min.is_some() {
                 // A cookie could lie anywhere in the sequence numbers of the connection before.
@@ -126,7 +126,7 @@ impl<D: Device> Opener<'_, D> {
         debug_assert!(syn_ack.is_some(), "a connection that accepts sends its SYN-ACK at once");
         // The addresses of a flood are many and not those of its senders: no hardware address is asked for.
         if let Some(syn_ack) = syn_ack
-            && let Some(egress) = self.host.egress_of_reply(&key, frame)
+            && let Some(egress) = self.host.neighbourhood.egress_of_reply(&key, frame)
         {
             self.host.send_bare_by(egress, key, &syn_ack.header);
             self.endpoints.context.statistics.syn_cookies_sent += 1;

@@ -25,7 +25,7 @@ impl PathWaiters {
     /// an address of the host has come into use. Returns false if the next poll is to go on.
     pub(super) fn resume<D: Device>(&mut self, table: &mut Table<Connection>, host: &Host<D>) -> bool {
         let may_send = |Connection { key, .. }: &Connection| {
-            host.has_path(key) || self.has_new_address && host.may_use(key.local)
+            host.neighbourhood.has_path(key) || self.has_new_address && host.neighbourhood.may_use(key.local)
         };
         let is_done = table.resume(limits::CONNECTIONS_VISITED_PER_POLL, may_send);
         self.has_new_address &= !is_done;

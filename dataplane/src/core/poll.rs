@@ -27,9 +27,9 @@ impl<D: Device> Core<D> {
         let mut busy = self.receive_commands(now);
         busy |= self.serve_doorbells(now);
         busy |= self.receive_arrivals(now);
-        self.host.free_spent();
+        self.host.interface.free_spent();
         busy |= self.transmit(now);
-        busy |= self.host.looped_frames() > 0;
+        busy |= self.host.interface.looped_frames() > 0;
         self.end_poll(now, busy)
     }
 
@@ -57,7 +57,7 @@ impl<D: Device> Core<D> {
         if had_arrivals && !self.data_arrived && !had_scheduled {
             busy |= self.transmit(now);
         }
-        busy |= self.host.looped_frames() > 0 || self.endpoints.table.has_scheduled();
+        busy |= self.host.interface.looped_frames() > 0 || self.endpoints.table.has_scheduled();
         self.end_poll(now, busy)
     }
 
@@ -69,9 +69,9 @@ impl<D: Device> Core<D> {
         let is_idle = now < self.idle_until
             && self.rings.commands.is_empty()
             && self.rings.doorbells.is_empty()
-            && !self.host.may_have_input_of_cores()
+            && !self.host.interface.may_have_input_of_cores()
             && !cold::is_forced()
-            && !self.host.look_for_frames(now);
+            && !self.host.interface.look_for_frames(now);
         if is_idle {
             self.polled_at = now;
             let statistics = &mut self.endpoints.context.statistics;
@@ -107,7 +107,7 @@ impl<D: Device> Core<D> {
     /// Receives what has arrived and handles the timers that are due. Returns true if there was anything.
     fn receive_arrivals(&mut self, now: Instant) -> bool {
         // Of the poll before, where what has arrived is answered by this one: the answer has left.
-        self.host.free_spent();
+        self.host.interface.free_spent();
         self.data_arrived = false;
         self.endpoints.context.listeners.begin_poll();
         self.endpoints.context.pools.scan_budget.begin_poll();
@@ -120,14 +120,15 @@ impl<D: Device> Core<D> {
             busy |= self.receive_looped(now);
             busy |= self.receive_from_cores(now);
             bursts += 1;
-            let has_backlog = count == limits::RECEIVE_BURST_FRAMES || self.host.looped_frames() > 0;
+            let has_backlog =
+                count == limits::RECEIVE_BURST_FRAMES || self.host.interface.looped_frames() > 0;
             // A timer may be due only because the poll loop has stalled: what the timer waits for may be
             // among the frames that have arrived after this burst.
             let is_late = has_stalled && has_backlog && self.endpoints.table.next_deadline() <= now;
             if !is_late || bursts == limits::BURSTS_BEFORE_TIMERS {
                 break;
             }
-            self.host.free_spent();
+            self.host.interface.free_spent();
         }
         busy |= self.detect_duplicates(now);
         self.handshakes.time_waits.expire(now);

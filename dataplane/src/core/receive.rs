@@ -27,9 +27,9 @@ impl<D: Device> Core<D> {
     /// Receives a burst of frames from the device. Returns how many there were.
     #[inline]
     pub(super) fn receive(&mut self, now: Instant) -> usize {
-        let Some(burst) = self.host.dequeue_burst(now) else { return 0 };
+        let Some(burst) = self.host.interface.dequeue_burst(now) else { return 0 };
         let count = burst.len();
-        if self.host.has_adapter_notice() {
+        if self.host.interface.has_adapter_notice() {
             self.report_adapter();
         }
         self.on_burst(now, burst, Ingress::Wire);
@@ -40,9 +40,9 @@ impl<D: Device> Core<D> {
     /// there were any.
     #[inline]
     pub(super) fn receive_looped(&mut self, now: Instant) -> bool {
-        let has_looped = self.host.looped_frames() > 0;
+        let has_looped = self.host.interface.looped_frames() > 0;
         if has_looped {
-            let burst = self.host.dequeue_looped_burst();
+            let burst = self.host.interface.dequeue_looped_burst();
             self.on_burst(now, burst, Ingress::Loopback);
         }
         has_looped
@@ -52,7 +52,7 @@ impl<D: Device> Core<D> {
     /// true if there may have been anything.
     #[inline]
     pub(super) fn receive_from_cores(&mut self, now: Instant) -> bool {
-        let may_have_input = self.host.may_have_input_of_cores();
+        let may_have_input = self.host.interface.may_have_input_of_cores();
         if may_have_input {
             self.take_input_of_cores(now);
         }
@@ -65,7 +65,7 @@ impl<D: Device> Core<D> {
         if neighbour || address {
             self.on_new_paths(address);
         }
-        let burst = self.host.dequeue_burst_of_cores();
+        let burst = self.host.interface.dequeue_burst_of_cores();
         self.on_burst(now, burst, Ingress::Loopback);
     }
 
@@ -78,7 +78,7 @@ impl<D: Device> Core<D> {
         let mut segment = Segment::NONE;
         let mut frames = burst.drain(..);
         while let Some(frame) = frames.next() {
-            if !self.host.find_segment(&mut segment, &frame, ingress) {
+            if !self.host.parser.find(&mut segment, &frame, ingress) {
                 self.on_other_frame(now, frame, ingress);
                 continue;
             }
@@ -89,7 +89,7 @@ impl<D: Device> Core<D> {
             }
         }
         drop(frames);
-        self.host.end_burst(burst);
+        self.host.interface.end_burst(burst);
     }
 
     /// Hands `segment`, which lies in the first of these frames, to the connection in `slot`, and the
@@ -106,7 +106,7 @@ impl<D: Device> Core<D> {
     ) {
         let Some(mut endpoint) = self.endpoints.at(now, slot) else { return };
         if !rest.as_slice().is_empty() {
-            self.host.begin_following(segment, &frame);
+            self.host.parser.begin_following(segment, &frame);
         }
         let mut burst = Following { host: &mut self.host, rest, ingress };
         let BurstOutcome { changes, refusal, unexpected } =
@@ -117,12 +117,12 @@ impl<D: Device> Core<D> {
             self.after_segments(now, slot, segment, outcome);
         }
         if let Some(frame) = unexpected {
-            let header = self.host.header_of(segment, &frame);
+            let header = self.host.parser.header_of(segment, &frame);
             self.on_segment(now, slot, segment, &header, frame);
         }
     }
 
-    /// Handles a frame in which [`Host::find_segment`](crate::net::Host::find_segment) finds no segment, or
+    /// Handles a frame in which no segment was [found](crate::net::input::SegmentParser::find), or
     /// one that belongs to no connection.
     #[inline(never)]
     fn on_other_frame(&mut self, now: Instant, frame: D::Frame, ingress: Ingress) {
@@ -154,7 +154,10 @@ impl<D: Device> Core<D> {
             Ok(Inbound::Segment(segment, header, frame)) => self.on_tcp(now, &segment, header, frame),
             Ok(Inbound::IcmpError(error)) => self.on_icmp_error(now, &error),
             Ok(Inbound::NeighbourResolved(neighbour)) => {
-                debug_assert!(self.host.knows_neighbour(neighbour), "its hardware address is known now");
+                debug_assert!(
+                    self.host.neighbourhood.knows_neighbour(neighbour),
+                    "its hardware address is known now"
+                );
                 self.on_new_paths(false);
                 Ok(())
             }
@@ -177,7 +180,7 @@ impl<D: Device> Core<D> {
     fn report_notice(&mut self) {
         let events = &mut self.endpoints.context.events;
         if events.has_room()
-            && let Some(notice) = self.host.dequeue_notice()
+            && let Some(notice) = self.host.interface.dequeue_notice()
         {
             events.push(Event::Notice(notice));
         }
@@ -188,7 +191,7 @@ impl<D: Device> Core<D> {
     fn report_adapter(&mut self) {
         let events = &mut self.endpoints.context.events;
         if events.has_room() {
-            events.push(Event::Notice(self.host.take_adapter_notice()));
+            events.push(Event::Notice(self.host.interface.take_adapter_notice()));
         }
     }
 
@@ -346,11 +349,11 @@ impl<D: Device> Burst<D::Frame> for Following<'_, '_, D> {
     #[inline(always)]
     fn next_after(&mut self, segment: &mut Segment) -> Option<D::Frame> {
         let next = self.rest.as_slice().first()?;
-        if self.host.follow(segment, next, self.ingress) { self.rest.next() } else { None }
+        if self.host.parser.follow(segment, next, self.ingress) { self.rest.next() } else { None }
     }
 
     #[inline]
     fn recycle(&mut self, frame: D::Frame) {
-        self.host.recycle(frame);
+        self.host.interface.recycle(frame);
     }
 }

@@ -73,11 +73,11 @@ fn statistics_with<D: Device>(
     transfers: TransferCounters,
 ) -> Statistics {
     let mut statistics = context.statistics.clone();
-    statistics.add_host(host.counters());
-    statistics.drops.add_many(DropCause::NotHandedOver, host.frames_not_handed_over());
-    statistics.drops.add_many(DropCause::StalledCore, host.stalled_frames());
-    statistics.drops.add_many(DropCause::Missed, host.missed_frames());
-    statistics.drops.add_many(DropCause::NotSent, host.unsent_frames());
+    statistics.add_host(host.interface.counters());
+    statistics.drops.add_many(DropCause::NotHandedOver, host.interface.frames_not_handed_over());
+    statistics.drops.add_many(DropCause::StalledCore, host.interface.stalled_frames());
+    statistics.drops.add_many(DropCause::Missed, host.interface.missed_frames());
+    statistics.drops.add_many(DropCause::NotSent, host.interface.unsent_frames());
     (statistics.tcp, statistics.transfers) = (tcp, transfers);
     statistics.held_frames = context.pools.held.frames() as u64;
     statistics.held_frames_peak = context.pools.held.frames_peak() as u64;

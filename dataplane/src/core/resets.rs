@@ -49,5 +49,5 @@ impl Resets {
 /// Returns true if `port` is this core's to answer for, where it shares its addresses: one that was listened
 /// at, or of connections that it opens.
 fn answers_for<D: Device>(host: &Host<D>, port: u16) -> bool {
-    host.presence == Presence::Own || host.own_ports.contains(port)
+    host.neighbourhood.presence == Presence::Own || host.neighbourhood.own_ports.contains(port)
 }

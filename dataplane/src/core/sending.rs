@@ -28,9 +28,9 @@ pub(super) fn send_segments<D: Device>(
             // There is room again when the frames before have been received.
             return (most - left, true);
         }
-        let Some(frame) = host.empty_frame() else { return (most - left, true) };
+        let Some(frame) = host.interface.empty_frame() else { return (most - left, true) };
         if endpoint.queue_work(by_reference, left) == Err(StreamFailed) {
-            host.keep_spare(frame);
+            host.interface.keep_spare(frame);
             left -= 1;
             frames_left -= 1;
             continue;
@@ -54,17 +54,17 @@ pub(super) fn send_segments<D: Device>(
             match build(host, endpoint, path, &outgoing, by_reference, frame) {
                 Some(frame) => host.send(endpoint.now, path, frame),
                 // It stays unacknowledged, so TCP sends it again.
-                None => host.count_no_buffer(),
+                None => host.interface.count_no_buffer(),
             }
         } else {
-            host.keep_spare(frame);
+            host.interface.keep_spare(frame);
             return (most - left, false);
         }
         if last && !endpoint.connection.tcp.has_unsent() {
-            host.flush(endpoint.now);
+            host.interface.flush(endpoint.now);
         }
         if endpoint.has_sent_all() {
-            host.prefetch_spare();
+            host.interface.prefetch_spare();
             return (most - left, false);
         }
     }
@@ -100,7 +100,7 @@ impl<D: Device> Sending<'_, '_, D> {
                 self.host.send(self.endpoint.now, self.path, frame);
             } else {
                 // It stays unacknowledged, so TCP sends it again.
-                self.host.count_no_buffer();
+                self.host.interface.count_no_buffer();
             }
             self.left -= 1;
             if may_be_continued(self.burst) {
@@ -109,9 +109,9 @@ impl<D: Device> Sending<'_, '_, D> {
             if self.left == 0 || self.burst.push() || self.host.room(self.path) == 0 {
                 return true;
             }
-            let Some(empty) = self.host.empty_frame() else { return false };
+            let Some(empty) = self.host.interface.empty_frame() else { return false };
             if !self.endpoint.next_of_burst(self.burst, u32::MAX) {
-                self.host.keep_spare(empty);
+                self.host.interface.keep_spare(empty);
                 return true;
             }
             frame = empty;
@@ -121,14 +121,15 @@ impl<D: Device> Sending<'_, '_, D> {
     /// Sends the segment with its RDMA option, if it has one, in `frame`.
     #[inline(never)]
     fn send_with_option(&mut self, mut frame: D::Frame) {
-        let (segment, push, kind) = (self.burst.segment(), self.burst.push(), self.host.rdma_option_kind);
+        let (segment, push, kind) =
+            (self.burst.segment(), self.burst.push(), self.host.parser.rdma_option_kind);
         let (seq, octets) = (segment.seq, segment.octets as usize);
         let option = self.endpoint.connection.tcp.rdma_option_of(segment);
         let template = self.host.template_mut(self.path);
         let headers = template.octets() + option.as_ref().map_or(0, RdmaOption::len);
         if !self.endpoint.write_payload(segment, self.by_reference, headers, &mut frame) {
             // It stays unacknowledged, so TCP sends it again.
-            self.host.count_no_buffer();
+            self.host.interface.count_no_buffer();
             return;
         }
         match &option {

@@ -20,18 +20,20 @@ impl<D: Device> Core<D> {
     #[inline]
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
         let has_work = self.endpoints.table.has_scheduled()
-            || self.host.frames_to_send() > 0
-            || self.host.has_to_solicit(now);
+            || self.host.interface.frames_to_send() > 0
+            || self.host.neighbourhood.has_to_solicit(now);
         has_work && self.serve_scheduled(now)
     }
 
     #[inline(never)]
     fn serve_scheduled(&mut self, now: Instant) -> bool {
         let count = self.endpoints.table.scheduled().min(limits::CONNECTIONS_SERVED_PER_POLL);
-        let enough = self.host.segments_sent() + limits::SEGMENTS_SENT_PER_POLL;
+        let enough = self.host.interface.segments_sent() + limits::SEGMENTS_SENT_PER_POLL;
         let looks_ahead = count > 1 && look_ahead::is_useful(&self.endpoints.table);
         for left in (0..count).rev() {
-            if self.host.segments_sent() >= enough || !self.host.has_room_for_connection(now) {
+            if self.host.interface.segments_sent() >= enough
+                || !self.host.interface.has_room_for_connection(now)
+            {
                 break;
             }
             let Some(allowance) = self.endpoints.table.begin_serving() else { continue };
@@ -42,8 +44,8 @@ impl<D: Device> Core<D> {
             self.endpoints.table.end_serving(allowance.slot, served);
         }
         self.host.solicit_neighbours(now);
-        let busy = count > 0 || self.host.frames_to_send() > 0;
-        self.host.flush(now);
+        let busy = count > 0 || self.host.interface.frames_to_send() > 0;
+        self.host.interface.flush(now);
         busy
     }
 
@@ -69,7 +71,7 @@ impl<D: Device> Core<D> {
             }
             AfterTransmit::Wait { mut deadline } => {
                 if path.is_none() {
-                    if self.host.is_unresolved(endpoint.connection.key.remote) {
+                    if self.host.neighbourhood.is_unresolved(endpoint.connection.key.remote) {
                         // The next hop may not answer: then the connection asks again.
                         deadline = deadline.min(now + limits::NEIGHBOUR_RETRANSMIT_NS);
                     }

@@ -41,10 +41,10 @@ impl<D: Device> Host<D> {
             &fragment,
             frame,
             network + header_octets,
-            &mut self.counters.drops,
+            &mut self.interface.counters.drops,
         )?;
         let Some(reassembled) = accepted else { return Ok(Inbound::Done) };
-        let mut datagram = self.device.allocate().ok_or(DropCause::NoRoomForFrame)?;
+        let mut datagram = self.interface.device.allocate().ok_or(DropCause::NoRoomForFrame)?;
         let octets = ipv4::Header::LEN + reassembled.payload.len();
         let room = datagram.append(network + octets).ok_or(DropCause::Fragment)?;
         let (link, room) = room.split_at_mut(network);
@@ -58,7 +58,7 @@ impl<D: Device> Host<D> {
         }
         .emit(room);
         room[ipv4::Header::LEN..].copy_from_slice(reassembled.payload);
-        self.counters.datagrams_reassembled += 1;
+        self.interface.counters.datagrams_reassembled += 1;
         self.on_ipv4(now, datagram, network, Ingress::Wire)
     }
 
@@ -93,10 +93,10 @@ impl<D: Device> Host<D> {
             &fragment,
             frame,
             network + upper.offset,
-            &mut self.counters.drops,
+            &mut self.interface.counters.drops,
         )?;
         let Some(reassembled) = accepted else { return Ok(Inbound::Done) };
-        let mut datagram = self.device.allocate().ok_or(DropCause::NoRoomForFrame)?;
+        let mut datagram = self.interface.device.allocate().ok_or(DropCause::NoRoomForFrame)?;
         let octets = ipv6::Header::LEN + reassembled.payload.len();
         let room = datagram.append(network + octets).ok_or(DropCause::Fragment)?;
         let (link, room) = room.split_at_mut(network);
@@ -109,7 +109,7 @@ impl<D: Device> Host<D> {
         }
         .emit(room);
         room[ipv6::Header::LEN..].copy_from_slice(reassembled.payload);
-        self.counters.datagrams_reassembled += 1;
+        self.interface.counters.datagrams_reassembled += 1;
         self.on_ipv6(now, datagram, network, true, Ingress::Wire)
     }
 }

@@ -6,15 +6,17 @@ use std::net::Ipv6Addr;
 use super::Host;
 use super::addresses::Presence;
 use super::icmp_errors;
-use super::inbound::Inbound;
+use super::inbound::{IcmpError, Inbound};
 use super::input::Ingress;
 use super::ip::Packet;
+use super::neighbor_discovery::Solicited;
 use crate::device::{Device, Frame};
 use crate::drops::DropCause;
 use crate::limits;
 use crate::time::Instant;
 use crate::wire::Malformed;
 use crate::wire::ethernet;
+use crate::wire::flow::Flow;
 use crate::wire::icmp;
 use crate::wire::icmpv6::{self, Message};
 use crate::wire::ipv4;
@@ -38,10 +40,12 @@ impl<D: Device> Host<D> {
         let message = frame.first_mut().get_mut(packet.transport..packet.end).ok_or(DropCause::Malformed)?;
         match icmp::Message::parse(message).map_err(cause)? {
             // For the other owner of the address.
-            icmp::Message::EchoRequest { .. } if self.presence == Presence::Shared => {
+            icmp::Message::EchoRequest { .. } if self.neighbourhood.presence == Presence::Shared => {
                 Err(DropCause::OtherProtocol)
             }
-            icmp::Message::EchoRequest { .. } if self.is_replica() => self.hand_to_host_core(frame),
+            icmp::Message::EchoRequest { .. } if self.interface.is_replica() => {
+                self.interface.hand_to_host_core(frame)
+            }
             icmp::Message::EchoRequest { .. } => self.reply_to_echo(now, frame, packet),
             message => {
                 let error = icmp_errors::of_icmp(&message)?;
@@ -57,7 +61,7 @@ impl<D: Device> Host<D> {
             return Ok(frame);
         }
         self.check_fits(packet)?;
-        let mut copy = self.device.allocate().ok_or(DropCause::NoTransmitBuffer)?;
+        let mut copy = self.interface.device.allocate().ok_or(DropCause::NoTransmitBuffer)?;
         let mut room = copy.append(packet.end).ok_or(DropCause::OtherProtocol)?;
         for index in 0.. {
             let Some(piece) = frame.piece(index).filter(|_| !room.is_empty()) else { break };
@@ -66,6 +70,16 @@ impl<D: Device> Host<D> {
             room = rest;
         }
         if room.is_empty() { Ok(copy) } else { Err(DropCause::Malformed) }
+    }
+
+    /// Returns an ICMP error, or hands its frame to the core that owns the flow of the segment it quotes.
+    fn error_for_owner(&mut self, error: IcmpError, frame: D::Frame) -> Result<Inbound<D::Frame>, DropCause> {
+        // The segment went out: those of its flow that are received go the other way.
+        let flow = Flow::new(error.segment.destination, error.segment.source);
+        match flow.and_then(|flow| self.interface.other_owner(&flow)) {
+            Some(owner) => self.interface.hand_over(owner, frame),
+            None => Ok(Inbound::IcmpError(error)),
+        }
     }
 
     /// Replies to an echo request with the same data, in the frame that it came in (RFC 1122 §3.2.2.6).
@@ -93,7 +107,7 @@ impl<D: Device> Host<D> {
         // requests.
         ipv4::Header { source, destination, ttl: limits::TIME_TO_LIVE, ..request }
             .emit(&mut octets[packet.network..packet.transport]);
-        ethernet::turn_around(octets, self.mac);
+        ethernet::turn_around(octets, self.interface.link.mac);
         self.send_echo_reply(frame, packet.ingress);
         Ok(Inbound::Done)
     }
@@ -101,11 +115,11 @@ impl<D: Device> Host<D> {
     /// Sends a reply to where the request came from.
     fn send_echo_reply(&mut self, frame: D::Frame, ingress: Ingress) {
         match ingress {
-            Ingress::Wire | Ingress::Verified => self.queue_reply(frame),
+            Ingress::Wire | Ingress::Verified => self.interface.queue_reply(frame),
             // Of this core: echo is the host core's.
             Ingress::Loopback => {
-                if self.loopback.push(frame).is_err() {
-                    self.count_no_buffer();
+                if self.interface.loopback.push(frame).is_err() {
+                    self.interface.count_no_buffer();
                 }
             }
         }
@@ -113,7 +127,7 @@ impl<D: Device> Host<D> {
 
     /// Checks that the device can send a packet as long as `packet`: it may receive longer ones.
     const fn check_fits(&self, packet: &Packet) -> Result<(), DropCause> {
-        if packet.end - packet.network > self.capabilities.mtu_bytes {
+        if packet.end - packet.network > self.interface.capabilities.mtu_bytes {
             return Err(DropCause::OtherProtocol);
         }
         Ok(())
@@ -141,32 +155,42 @@ impl<D: Device> Host<D> {
             Message::NeighborSolicitation(_)
             | Message::NeighborAdvertisement(_)
             | Message::EchoRequest { .. }
-                if self.is_replica() =>
+                if self.interface.is_replica() =>
             {
-                self.hand_to_host_core(frame)
+                self.interface.hand_to_host_core(frame)
             }
             Message::NeighborSolicitation(solicitation) => {
                 // RFC 4862 §5.4.2: only probes for duplicates have no source.
                 if !source.is_unspecified() {
-                    self.check_source(packet.source)?;
+                    self.neighbourhood.check_source(packet.source)?;
                 }
                 let (link, _) = ethernet::Header::parse(octets).map_err(|_| DropCause::Malformed)?;
-                self.on_solicitation(now, &solicitation, source, destination, link.source)
+                let solicited =
+                    Solicited { solicitation: &solicitation, source, destination, link_source: link.source };
+                self.neighbourhood
+                    .on_solicitation(now, &mut self.interface, &solicited)
+                    .map(Inbound::resolved)
             }
-            Message::NeighborAdvertisement(advertisement) => {
-                self.on_advertisement(now, &advertisement, destination)
-            }
+            Message::NeighborAdvertisement(advertisement) => self
+                .neighbourhood
+                .on_advertisement(now, &mut self.interface, &advertisement, destination)
+                .map(Inbound::resolved),
             Message::EchoRequest { .. }
-                if self.presence == Presence::Own && self.own.contains(packet.destination) =>
+                if self.neighbourhood.presence == Presence::Own
+                    && self.neighbourhood.own.contains(packet.destination) =>
             {
-                self.check_ingress(packet.ingress, packet.source)?;
+                self.neighbourhood.check_ingress(packet.ingress, packet.source)?;
                 self.reply_to_echo_v6(now, frame, packet)
             }
-            Message::PacketTooBig { mtu, original } if self.own.contains(packet.destination) => {
+            Message::PacketTooBig { mtu, original }
+                if self.neighbourhood.own.contains(packet.destination) =>
+            {
                 let error = icmp_errors::packet_too_big(original, mtu)?;
                 self.error_for_owner(error, frame)
             }
-            Message::DestinationUnreachable { code, original } if self.own.contains(packet.destination) => {
+            Message::DestinationUnreachable { code, original }
+                if self.neighbourhood.own.contains(packet.destination) =>
+            {
                 let error = icmp_errors::unreachable_v6(original, code)?;
                 self.error_for_owner(error, frame)
             }
@@ -196,7 +220,7 @@ impl<D: Device> Host<D> {
         let (source, destination) = (request.destination, request.source);
         ipv6::Header { source, destination, hop_limit: limits::TIME_TO_LIVE, flow_label: 0, ..request }
             .emit(&mut octets[packet.network..packet.transport]);
-        ethernet::turn_around(octets, self.mac);
+        ethernet::turn_around(octets, self.interface.link.mac);
         self.send_echo_reply(frame, packet.ingress);
         Ok(Inbound::Done)
     }

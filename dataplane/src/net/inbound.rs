@@ -22,6 +22,13 @@ pub(crate) enum Inbound<F> {
     Done,
 }
 
+impl<F> Inbound<F> {
+    /// Returns what follows for the layers above from a packet that says where `neighbour` is.
+    pub(super) fn resolved(neighbour: Option<IpAddr>) -> Self {
+        neighbour.map_or(Self::Done, Self::NeighbourResolved)
+    }
+}
+
 /// An ICMP error. Any host can have sent it: whether the quoted segment is outstanding is for its connection
 /// to say (RFC 5927).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,13 +1,11 @@
 //! Segments in: the frame of nearly every segment is parsed here, in one pass; any other frame, and one
-//! that is not valid, by [`Host::receive`], which tells why.
+//! that is not valid, by [`Host::receive`](super::Host::receive), which tells why.
 
-use std::net::IpAddr;
-
-use super::Host;
-use crate::device::{ChecksumStatus, Device, Frame, ReceivedChecksums};
+use super::link::{IPV4, IPV6, LINK, Link, TAGGED_LINK};
+use crate::device::{ChecksumStatus, Frame, ReceivedChecksums};
 use crate::wire::checksum;
-use crate::wire::ethernet::{self, EtherType, Tag};
 use crate::wire::flow::Flow;
+use crate::wire::following::HeaderImage;
 use crate::wire::ipv4::{self, Protocol};
 use crate::wire::segment::Segment;
 use crate::wire::tcp::Header;
@@ -38,26 +36,31 @@ impl Ingress {
     }
 }
 
-/// Octets of the Ethernet header, and with a VLAN tag.
-const LINK: usize = ethernet::Header::LEN;
-const TAGGED_LINK: usize = LINK + Tag::LEN;
+/// Parses segments, each as the first of others or as one that follows another.
+pub(crate) struct SegmentParser {
+    link: Link,
+    /// The kind of the TCP RDMA option.
+    pub(crate) rdma_option_kind: u8,
+    /// The headers that those of the next segments are compared with.
+    header_image: HeaderImage,
+}
 
-/// The EtherTypes of IP, as a frame has them.
-const IPV4: [u8; 2] = EtherType::IPV4.0.to_be_bytes();
-const IPV6: [u8; 2] = EtherType::IPV6.0.to_be_bytes();
+impl SegmentParser {
+    /// Returns a parser of the segments of a host on `link`.
+    pub(super) const fn new(link: Link, rdma_option_kind: u8) -> Self {
+        Self { link, rdma_option_kind, header_image: HeaderImage::NONE }
+    }
 
-impl<D: Device> Host<D> {
     /// Makes `segment` the TCP segment in a frame to this host's hardware address: all of it lies in the
     /// first piece, its IP packet is no fragment and has neither options nor extension headers, and its
     /// checksums hold. Returns false, and what `segment` is then is unspecified, for any other frame, which
-    /// [`receive`](Self::receive) parses. The addresses are not checked: they are those of a connection, or
-    /// [`may_have_connection`](Self::may_have_connection).
+    /// [`Host::receive`](super::Host::receive) parses. The addresses are not checked.
     #[inline]
-    pub(crate) fn find_segment(&self, segment: &mut Segment, frame: &D::Frame, ingress: Ingress) -> bool {
+    pub(crate) fn find(&self, segment: &mut Segment, frame: &impl Frame, ingress: Ingress) -> bool {
         let Some(octets) = frame.piece(0) else { return false };
-        let link = if self.vlan.is_none() { Some(LINK) } else { self.tagged_link(octets) };
+        let link = if self.link.vlan.is_none() { Some(LINK) } else { self.link.tagged(octets) };
         let (Some(link), Some(headers)) = (link, octets.first_chunk::<TAGGED_LINK>()) else { return false };
-        let ([d0, d1, d2, d3, d4, d5, ..], [m0, m1, m2, m3, m4, m5]) = (*headers, self.mac.0);
+        let ([d0, d1, d2, d3, d4, d5, ..], [m0, m1, m2, m3, m4, m5]) = (*headers, self.link.mac.0);
         if [d0, d1, d2, d3] != [m0, m1, m2, m3] || [d4, d5] != [m4, m5] {
             return false;
         }
@@ -75,32 +78,18 @@ impl<D: Device> Host<D> {
         ingress.is_verified() || checksums_hold(frame, segment, link)
     }
 
-    /// Returns where the addresses and ports of a segment lie in most frames, read from there, to look
-    /// ahead: nothing is checked, and the frame may be no segment.
+    /// Has the next segments compared with `segment`, which was [found](Self::find) in `frame`.
     #[inline]
-    pub(crate) fn flow_of(&self, frame: &D::Frame) -> Option<Flow> {
-        let octets = frame.piece(0)?;
-        let link = if self.vlan.is_none() { LINK } else { TAGGED_LINK };
-        let (ethernet, packet) = octets.split_at_checked(link)?;
-        match *ethernet.last_chunk()? {
-            IPV4 => Flow::at_ipv4(packet),
-            IPV6 => Flow::at_ipv6(packet),
-            _ => None,
-        }
-    }
-
-    /// Has the next segments compared with `segment`, which was [found](Self::find_segment) in `frame`.
-    #[inline]
-    pub(crate) fn begin_following(&mut self, segment: &Segment, frame: &D::Frame) {
+    pub(crate) fn begin_following(&mut self, segment: &Segment, frame: &impl Frame) {
         self.header_image.set(segment, frame.piece(0).unwrap_or_default());
     }
 
     /// Makes `segment`, which [others follow](Self::begin_following) or which has followed that one, the one
-    /// in `frame`, if that follows: [`find_segment`](Self::find_segment) would find it. Returns false
+    /// in `frame`, if that follows: [`find`](Self::find) would find it. Returns false
     /// otherwise. If only its checksums do not hold, the fields of `segment` are those of the refused one.
     #[expect(clippy::inline_always, reason = "a call costs two loops a tenth of what they do for a segment")]
     #[inline(always)]
-    pub(crate) fn follow(&self, segment: &mut Segment, frame: &D::Frame, ingress: Ingress) -> bool {
+    pub(crate) fn follow(&self, segment: &mut Segment, frame: &impl Frame, ingress: Ingress) -> bool {
         let Some(octets) = frame.piece(0) else { return false };
         if !self.header_image.precedes(segment, octets) {
             return false;
@@ -110,27 +99,8 @@ impl<D: Device> Host<D> {
     }
 
     /// Returns the header of a segment that was found in `frame`, with all options.
-    pub(crate) fn header_of(&self, segment: &Segment, frame: &D::Frame) -> Header {
+    pub(crate) fn header_of(&self, segment: &Segment, frame: &impl Frame) -> Header {
         segment.header(frame.piece(0).unwrap_or_default(), self.rdma_option_kind)
-    }
-
-    /// Returns the octets before the IP header of a frame with the tag of the host's VLAN.
-    #[inline]
-    fn tagged_link(&self, octets: &[u8]) -> Option<usize> {
-        let (link, rest) = octets.split_first_chunk::<LINK>()?;
-        let tag = Tag::parse(rest).ok()?;
-        let is_tagged = link.last_chunk() == Some(&EtherType::VLAN.0.to_be_bytes());
-        (is_tagged && self.vlan == Some(tag.vlan)).then_some(TAGGED_LINK)
-    }
-
-    /// Returns true if a segment from `ingress` may come from and to these addresses, as
-    /// [`receive`](Self::receive) checks it. They are checked once for a connection: of the host's addresses
-    /// only a tentative one can become its own or be given up (RFC 4862 §5.4), and this returns false for
-    /// those.
-    pub(crate) fn may_have_connection(&self, flow: &Flow, ingress: Ingress) -> bool {
-        let source = flow.source();
-        let tentative = matches!(source, IpAddr::V6(source) if self.own.is_tentative(source));
-        self.own.contains(flow.destination()) && !tentative && self.check_ingress(ingress, source).is_ok()
     }
 }
 

@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::Host;
-use super::addresses::{is_directed_broadcast, is_host_address};
 use super::inbound::Inbound;
 use super::input::Ingress;
 use super::segment;
@@ -44,20 +43,20 @@ impl<D: Device> Host<D> {
     ) -> Result<Inbound<D::Frame>, DropCause> {
         let octets = frame.piece(0).unwrap_or_default().get(network..).unwrap_or_default();
         let (header, header_octets) = ipv4::Header::parse_for(octets, frame.len() - network)
-            .map_err(|_| self.unreadable(octets, IpVersion::V4))?;
+            .map_err(|_| self.interface.unreadable(octets, IpVersion::V4))?;
         match frame.checksums().ip {
             _ if ingress.is_verified() => {}
             ChecksumStatus::Good => {}
             ChecksumStatus::Unknown if ipv4::verify_checksum(&octets[..header_octets]) => {}
             ChecksumStatus::Bad | ChecksumStatus::Unknown => return Err(DropCause::IpChecksum),
         }
-        if !self.own.contains(header.destination.into()) {
+        if !self.neighbourhood.own.contains(header.destination.into()) {
             return Err(DropCause::OtherAddress);
         }
-        self.check_ingress(ingress, header.source.into())?;
+        self.neighbourhood.check_ingress(ingress, header.source.into())?;
         if header.is_fragment() {
-            if self.is_replica() {
-                return self.hand_to_host_core(frame);
+            if self.interface.is_replica() {
+                return self.interface.hand_to_host_core(frame);
             }
             return self.on_ipv4_fragment(now, &frame, network, header, header_octets);
         }
@@ -90,7 +89,7 @@ impl<D: Device> Host<D> {
     ) -> Result<Inbound<D::Frame>, DropCause> {
         let octets = frame.piece(0).unwrap_or_default().get(network..).unwrap_or_default();
         let header = ipv6::Header::parse_for(octets, frame.len() - network)
-            .map_err(|_| self.unreadable(octets, IpVersion::V6))?;
+            .map_err(|_| self.interface.unreadable(octets, IpVersion::V6))?;
         self.check_destination(&frame, header.destination)?;
         let upper = ipv6::upper(&header, octets).map_err(|dead| match dead {
             Dead::Malformed | Dead::TooMany => DropCause::Malformed,
@@ -99,14 +98,14 @@ impl<D: Device> Host<D> {
         // Neighbor Discovery messages also come from the unspecified address, and from stations that claim an
         // address of the host: `on_icmpv6` checks their source.
         if upper.protocol != Protocol::ICMPV6 {
-            self.check_ingress(ingress, header.source.into())?;
+            self.neighbourhood.check_ingress(ingress, header.source.into())?;
         }
         if let Some(fragment) = upper.fragment {
             if reassembled || header.destination.is_multicast() {
                 return Err(DropCause::Fragment);
             }
-            if self.is_replica() {
-                return self.hand_to_host_core(frame);
+            if self.interface.is_replica() {
+                return self.interface.hand_to_host_core(frame);
             }
             return self.on_ipv6_fragment(now, &frame, network, header, &upper, fragment);
         }
@@ -129,16 +128,16 @@ impl<D: Device> Host<D> {
 
     #[inline]
     fn on_segment(&mut self, frame: D::Frame, packet: &Packet) -> Result<Inbound<D::Frame>, DropCause> {
-        let received = segment::receive(&frame, packet, self.rdma_option_kind);
+        let received = segment::receive(&frame, packet, self.parser.rdma_option_kind);
         if matches!(received, Err(DropCause::PartialChecksum)) {
-            self.record_partial_checksum(packet.source);
+            self.interface.notices.record_partial_checksum(packet.source);
         }
         let (segment, header) = received?;
         // The device has not seen whose segment it is that was in fragments or behind extension headers.
-        if self.place.is_some()
-            && let Some(owner) = self.other_owner(&segment.flow)
+        if self.interface.place.is_some()
+            && let Some(owner) = self.interface.other_owner(&segment.flow)
         {
-            return self.hand_over(owner, frame);
+            return self.interface.hand_over(owner, frame);
         }
         Ok(Inbound::Segment(segment, header, frame))
     }
@@ -147,38 +146,21 @@ impl<D: Device> Host<D> {
     /// for a group that it has joined.
     fn check_destination(&self, frame: &D::Frame, destination: Ipv6Addr) -> Result<(), DropCause> {
         if destination.is_multicast() {
-            let joined = destination == ipv6::ALL_NODES || self.own.is_solicited_group(destination);
+            let joined =
+                destination == ipv6::ALL_NODES || self.neighbourhood.own.is_solicited_group(destination);
             return if joined { Ok(()) } else { Err(DropCause::OtherAddress) };
         }
         let (link, _) =
             ethernet::Header::parse(frame.piece(0).unwrap_or_default()).map_err(|_| DropCause::Malformed)?;
-        if link.destination != self.mac {
+        if link.destination != self.interface.link.mac {
             return Err(DropCause::OtherMac);
         }
-        if self.own.contains(destination.into()) || self.own.is_tentative(destination) {
+        if self.neighbourhood.own.contains(destination.into())
+            || self.neighbourhood.own.is_tentative(destination)
+        {
             Ok(())
         } else {
             Err(DropCause::OtherAddress)
         }
-    }
-
-    /// Checks the source of a packet: an address of the host's own is valid in a frame from the host itself,
-    /// and only there.
-    pub(super) fn check_ingress(&self, ingress: Ingress, source: IpAddr) -> Result<(), DropCause> {
-        match ingress {
-            Ingress::Wire | Ingress::Verified => self.check_source(source),
-            Ingress::Loopback if self.own.contains(source) => Ok(()),
-            Ingress::Loopback => Err(DropCause::BadSource),
-        }
-    }
-
-    /// Checks that the source is no group, broadcast, loopback or unspecified address, and none of the host's
-    /// own (RFC 9293 §3.9.2.3 MUST-63, RFC 1122 §3.2.1.3, RFC 4291 §2.7). A device that reaches the programs
-    /// of this machine, which have the same addresses, lets nobody else use them.
-    pub(super) fn check_source(&self, source: IpAddr) -> Result<(), DropCause> {
-        let broadcast = is_directed_broadcast(self.own.as_slice(), source);
-        let others = !self.own.contains(source) || self.reaches_programs;
-        let valid = is_host_address(source) && !broadcast && others;
-        if valid { Ok(()) } else { Err(DropCause::BadSource) }
     }
 }

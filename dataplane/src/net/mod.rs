@@ -1,9 +1,14 @@
 //! The IP host: Ethernet, ARP and Neighbor Discovery, IPv4 and IPv6, fragments, ICMP.
 //!
-//! A `Host` owns a device. It turns a received frame into an `Inbound`: a TCP segment, an ICMP error about a
-//! segment, a neighbour whose hardware address is known now, or nothing, because the host has handled the
-//! frame itself. For segments to be sent it finds the next hop, writes the headers and queues the frame. It
-//! holds no state of connections: what a frame changes for them is in the value that it returns.
+//! A `Host` turns a received frame into an `Inbound`: a TCP segment, an ICMP error about a segment, a
+//! neighbour whose hardware address is known now, or nothing, because the host has handled the frame itself.
+//! For segments to be sent it finds the next hop, writes the headers and queues the frame. It holds no state
+//! of connections: what a frame changes for them is in the value that it returns. Its parts:
+//!
+//! - the `Interface`: the device, frames in and out in bursts, and those between the cores of the device;
+//! - the `Neighbourhood`: the own addresses, the neighbours and the routes, with ARP and Neighbor Discovery;
+//! - the `SegmentParser`, which finds the segment in nearly every frame in one pass;
+//! - the paths, with the templates of the headers of segments out.
 //!
 //! # Loopback
 //!
@@ -29,19 +34,21 @@ pub(crate) mod counters;
 mod duplicate_detection;
 pub(crate) mod flow;
 mod fragments;
+mod handover;
 pub(crate) mod host;
 mod icmp;
 pub(crate) mod icmp_errors;
 pub(crate) mod inbound;
 pub(crate) mod input;
+mod interface;
 mod ip;
 mod link;
 mod loopback;
 mod neighbor_discovery;
 mod neighbour_cache;
 mod neighbour_entries;
+mod neighbourhood;
 pub mod neighbours;
-mod next_hop;
 mod notes;
 pub mod notice;
 pub(crate) mod output;

@@ -59,3 +59,12 @@ pub(crate) struct AddressStates {
 }
 
 const _: () = assert!(crate::limits::ADDRESSES_PER_CORE <= u8::BITS as usize);
+
+/// What the host core is still to send to replicas about the own addresses.
+#[derive(Debug, Default)]
+pub(super) struct AddressNews {
+    /// The replicas that the state of the own addresses is still to be sent to, a bit for each.
+    pub(super) unsent_to: u64,
+    /// The states have changed since they were last sent.
+    pub(super) is_new: bool,
+}

@@ -2,8 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::Host;
-use crate::device::{Device, IpVersion};
+use crate::device::IpVersion;
 use crate::drops::DropCause;
 use crate::wire::ethernet::MacAddress;
 use crate::wire::{ipv4, ipv6};
@@ -43,42 +42,40 @@ pub(super) struct Notices {
     reported_adapter: bool,
 }
 
-impl<D: Device> Host<D> {
+impl Notices {
     /// Dequeues the latest notice. There are few: of conflicts one in the interval of a defence, of checksums
     /// one.
-    pub(crate) fn dequeue_notice(&mut self) -> Option<Notice> {
-        self.notices.waiting.take()
+    pub(super) fn dequeue(&mut self) -> Option<Notice> {
+        self.waiting.take()
     }
 
-    /// Returns true if the adapter was found to [differ](Device::adapter_differs), and
-    /// [`take_adapter_notice`](Self::take_adapter_notice) has not returned that yet.
+    /// Returns true if it was not reported yet that the adapter differs.
     #[inline]
-    pub(crate) fn has_adapter_notice(&self) -> bool {
-        self.device.adapter_differs() && !self.notices.reported_adapter
+    pub(super) const fn awaits_adapter(&self) -> bool {
+        !self.reported_adapter
     }
 
-    /// Takes the notice about the adapter.
-    pub(crate) fn take_adapter_notice(&mut self) -> Notice {
-        debug_assert!(self.has_adapter_notice(), "it was taken, or there is none");
-        self.notices.reported_adapter = true;
+    /// Records that it is reported that the adapter differs, and returns the notice.
+    pub(super) const fn report_adapter(&mut self) -> Notice {
+        self.reported_adapter = true;
         Notice::AdapterDiffers
     }
 
     pub(super) fn record_conflict(&mut self, address: IpAddr, mac: MacAddress, abandoned: bool) {
-        self.notices.waiting = Some(Notice::AddressConflict { address, mac, abandoned });
+        self.waiting = Some(Notice::AddressConflict { address, mac, abandoned });
     }
 
     #[cold]
     pub(super) fn record_partial_checksum(&mut self, peer: IpAddr) {
-        if !core::mem::replace(&mut self.notices.reported_partial_checksum, true) {
-            self.notices.waiting = Some(Notice::PartialChecksum { peer });
+        if !core::mem::replace(&mut self.reported_partial_checksum, true) {
+            self.waiting = Some(Notice::PartialChecksum { peer });
         }
     }
 
-    /// Returns why a packet cannot be parsed of which `octets` have come: whether it was as long as the MTU
-    /// before something cut it.
+    /// Returns why a packet cannot be parsed of which `octets` have come, on a link of packets of
+    /// `mtu_bytes`: whether it was as long as that before something cut it.
     #[cold]
-    pub(super) fn unreadable(&mut self, octets: &[u8], version: IpVersion) -> DropCause {
+    pub(super) fn unreadable(&mut self, octets: &[u8], version: IpVersion, mtu_bytes: usize) -> DropCause {
         // What the header says, whatever has come of the packet.
         let claimed: Option<(IpAddr, usize)> = match version {
             IpVersion::V4 => ipv4::Header::parse_for(octets, usize::MAX)
@@ -89,9 +86,9 @@ impl<D: Device> Host<D> {
                 .map(|header| (header.source.into(), ipv6::Header::LEN + usize::from(header.payload_len))),
         };
         match claimed {
-            Some((source, len)) if octets.len() >= self.capabilities.mtu_bytes && len > octets.len() => {
-                if !core::mem::replace(&mut self.notices.reported_oversized_packet, true) {
-                    self.notices.waiting = Some(Notice::OversizedPacket { peer: source });
+            Some((source, len)) if octets.len() >= mtu_bytes && len > octets.len() => {
+                if !core::mem::replace(&mut self.reported_oversized_packet, true) {
+                    self.waiting = Some(Notice::OversizedPacket { peer: source });
                 }
                 DropCause::OversizedPacket
             }

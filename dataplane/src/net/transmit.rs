@@ -1,16 +1,14 @@
 //! Frames out: empty ones to fill, and the queue to the device.
 
-use super::Host;
-use super::flow::FlowKey;
-use super::next_hop::Egress;
-use super::template::{HeaderTemplate, PathId};
+use super::interface::Interface;
+use super::template::HeaderTemplate;
 use crate::device::{Device, Frame};
 use crate::drops::DropCause;
 use crate::limits;
 use crate::time::Instant;
-use crate::wire::tcp::Header;
+use crate::wire::ethernet::{EtherType, MacAddress};
 
-impl<D: Device> Host<D> {
+impl<D: Device> Interface<D> {
     /// Returns an empty frame to fill, or `None`, counted, if the device has none.
     #[inline]
     pub(crate) fn empty_frame(&mut self) -> Option<D::Frame> {
@@ -55,12 +53,11 @@ impl<D: Device> Host<D> {
         self.counters.drops.count(DropCause::NoTransmitBuffer);
     }
 
-    /// Returns how many more frames a connection may send on its path. There is room again to the host itself
-    /// when the frames before have been received; to the device,
+    /// Returns how many more frames a connection may send with this template. There is room again to the host
+    /// itself when the frames before have been received; to the device,
     /// [`has_room_for_connection`](Self::has_room_for_connection) has made sure.
     #[inline]
-    pub(crate) fn room(&self, path: PathId) -> usize {
-        let template = self.template(path);
+    pub(super) fn room(&self, template: &HeaderTemplate) -> usize {
         if !template.is_loopback() {
             return usize::MAX;
         }
@@ -79,10 +76,10 @@ impl<D: Device> Host<D> {
         self.to_send.len() <= MOST
     }
 
-    /// Sends the frame of a segment on a path.
+    /// Sends the frame of a segment, to the device or to the host itself.
     #[inline]
-    pub(crate) fn send(&mut self, now: Instant, path: PathId, frame: D::Frame) {
-        if self.template(path).is_loopback() {
+    pub(super) fn send(&mut self, now: Instant, is_loopback: bool, frame: D::Frame) {
+        if is_loopback {
             return self.loop_back(frame);
         }
         self.to_send.push(frame);
@@ -91,18 +88,17 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// Sends up to `count` segments on a path for which there is [`room`](Self::room), each in an empty frame
-    /// that `fill` fills. One of which it returns false is not sent, and counted. Returns how many frames
-    /// there were.
+    /// Sends up to `count` segments with the headers of `template`, for which there is [`room`](Self::room),
+    /// each in an empty frame that `fill` fills. One of which it returns false is not sent, and counted.
+    /// Returns how many frames there were.
     #[inline]
-    pub(crate) fn send_filled(
+    pub(super) fn send_filled(
         &mut self,
         now: Instant,
-        path: PathId,
+        template: &HeaderTemplate,
         count: usize,
         mut fill: impl FnMut(&HeaderTemplate, &mut D::Frame) -> bool,
     ) -> usize {
-        let template = self.template(path).clone();
         let mut left = count;
         while left > 0 && self.has_spare() {
             let chunk = limits::TRANSMIT_CHUNK_FRAMES.saturating_sub(self.to_send.len()).max(1);
@@ -113,7 +109,7 @@ impl<D: Device> Host<D> {
             // the order in which they were used before, in which a processor fetches memory ahead.
             self.to_send.extend(self.spare.drain(rest..).rev());
             while let Some(frame) = self.to_send.get_mut(index) {
-                if fill(&template, frame) {
+                if fill(template, frame) {
                     index += 1;
                 } else {
                     self.drop_unfilled(index);
@@ -156,39 +152,6 @@ impl<D: Device> Host<D> {
         self.counters.frames_sent + self.joined_segments
     }
 
-    /// Sends a segment that belongs to no connection, such as a RST. The peer's hardware address is not asked
-    /// for: without it, nothing is sent.
-    pub(crate) fn send_bare(&mut self, key: FlowKey, header: &Header) {
-        if let Some(egress) = self.known_egress(key.remote, key.remote_port) {
-            self.send_bare_by(egress, key, header);
-        }
-    }
-
-    /// Sends as [`send_bare`](Self::send_bare) does, in reply to a segment in `frame`. A replica does not
-    /// have the neighbours that nobody has asked for there: then the reply goes back to the station that
-    /// sent the frame.
-    pub(crate) fn send_bare_reply(&mut self, key: FlowKey, header: &Header, frame: &D::Frame) {
-        if !self.is_replica() {
-            return self.send_bare(key, header);
-        }
-        if let Some(egress) = self.egress_of_reply(&key, frame) {
-            self.send_bare_by(egress, key, header);
-        }
-    }
-
-    /// Sends as [`send_bare`](Self::send_bare) does, by `egress`.
-    pub(crate) fn send_bare_by(&mut self, egress: Egress, key: FlowKey, header: &Header) {
-        let Some(mut frame) = self.empty_frame() else { return };
-        let mut template = self.new_template(&key, egress);
-        if frame.append(template.octets_with(header)).is_some() {
-            template.write_header(&mut frame, header, 0, 0, self.rdma_option_kind);
-            match egress {
-                Egress::Wire(_) => self.queue_reply(frame),
-                Egress::Loopback => self.loop_back(frame),
-            }
-        }
-    }
-
     /// Queues a frame that replies to another, or asks for a neighbour. The queue is bounded while the device
     /// uses nothing: a station that gets no reply asks again.
     pub(super) fn queue_reply(&mut self, frame: D::Frame) {
@@ -218,5 +181,21 @@ impl<D: Device> Host<D> {
         if !self.to_send.is_empty() {
             self.counters.frames_sent += self.device.transmit(now, &mut self.to_send) as u64;
         }
+    }
+
+    /// Sends a frame to `destination` with `octets` octets after the Ethernet header, which `write` fills in.
+    pub(super) fn send_frame(
+        &mut self,
+        destination: MacAddress,
+        ethertype: EtherType,
+        octets: usize,
+        write: impl FnOnce(&mut [u8]),
+    ) {
+        let link = self.link.octets();
+        let Some(mut frame) = self.empty_frame() else { return };
+        let Some(room) = frame.append(link + octets) else { return };
+        self.link.write(room, destination, ethertype);
+        write(&mut room[link..]);
+        self.queue_reply(frame);
     }
 }

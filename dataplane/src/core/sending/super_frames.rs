@@ -25,23 +25,23 @@ impl<D: Device> Sending<'_, '_, D> {
             let push = self.burst.push();
             if !complete {
                 // Its segments stay unacknowledged, so TCP sends them again.
-                self.host.count_no_buffer();
+                self.host.interface.count_no_buffer();
             } else if segments == 1 {
                 self.host.template_mut(self.path).write(&mut frame, seq, push, payload_octets);
                 self.host.send(self.endpoint.now, self.path, frame);
             } else {
                 let template = self.host.template_mut(self.path);
                 template.write_super_frame(&mut frame, seq, push, payload_octets, segment_octets as u16);
-                self.host.count_joined(segments - 1);
+                self.host.interface.count_joined(segments - 1);
                 self.host.send(self.endpoint.now, self.path, frame);
             }
             self.frames_left -= 1;
             if self.left == 0 || self.frames_left == 0 || push {
                 return true;
             }
-            let Some(empty) = self.host.empty_frame() else { return false };
+            let Some(empty) = self.host.interface.empty_frame() else { return false };
             if !self.endpoint.next_of_burst(self.burst, u32::MAX) {
-                self.host.keep_spare(empty);
+                self.host.interface.keep_spare(empty);
                 return true;
             }
             frame = empty;

@@ -3,16 +3,12 @@
 use std::net::Ipv6Addr;
 
 use super::*;
-use crate::device::Frame;
 use crate::device::sim::{self, EndConfig, SimDevice};
-use crate::drops::DropCause;
 use crate::net::addresses::Cidr;
-use crate::net::inbound::Inbound;
-use crate::net::input::Ingress;
-use crate::net::next_hop::Egress;
+use crate::net::link::Egress;
 use crate::net::output::network_octets;
 use crate::wire::arp;
-use crate::wire::ethernet::{self, EtherType};
+use crate::wire::ethernet::{self, EtherType, MacAddress};
 use crate::wire::ipv4::{self, Protocol};
 use crate::wire::tcp::{self, Flags, Header, Options, SeqNumber, Timestamps};
 use crate::wire::tcp_rdma::{DEFAULT_KIND, RdmaOption};
@@ -54,7 +50,7 @@ fn host(config: Config) -> (Host<SimDevice>, SimDevice) {
 
 /// Returns the frames that the host has sent.
 fn sent(host: &mut Host<SimDevice>, wire: &mut SimDevice) -> Vec<Vec<u8>> {
-    host.flush(NOW);
+    host.interface.flush(NOW);
     let mut frames = Vec::new();
     wire.receive(NOW + 1_000_000, &mut frames, 64);
     frames.iter().map(|frame| frame.piece(0).unwrap_or_default().to_vec()).collect()
@@ -153,10 +149,10 @@ fn an_echo_request_in_several_pieces_is_answered() {
         let data: Vec<u8> = (0..300_u16).map(|n| n as u8).collect();
         let (ethertype, header) = if v6 { (EtherType::IPV6, 40) } else { (EtherType::IPV4, 20) };
         let request = echo_request_of(v6, PEER, &data);
-        let frame = frame(&mut wire, host.mac, ethertype, &request);
+        let frame = frame(&mut wire, host.interface.link.mac, ethertype, &request);
         wire.transmit(NOW, &mut [frame].into());
         let mut frames = Vec::new();
-        host.device.receive(NOW + 1_000_000, &mut frames, 1);
+        host.interface.device.receive(NOW + 1_000_000, &mut frames, 1);
         let frame = frames.pop().expect("a request");
         assert!(frame.piece(1).is_some());
         assert!(matches!(host.receive(NOW, frame, Ingress::Wire), Ok(Inbound::Done)));
@@ -173,16 +169,16 @@ fn an_echo_request_to_ourselves_is_answered_inside() {
     for v6 in [false, true] {
         let (mut host, mut wire) = host(config());
         let packet = echo_request(v6);
-        let mut frame = host.device.allocate().unwrap();
-        let room = frame.append(host.link_octets() + packet.len()).unwrap();
+        let mut frame = host.interface.device.allocate().unwrap();
+        let room = frame.append(host.interface.link.octets() + packet.len()).unwrap();
         let ethertype = if v6 { EtherType::IPV6 } else { EtherType::IPV4 };
-        host.write_link(room, host.mac, ethertype);
+        host.interface.link.write(room, host.interface.link.mac, ethertype);
         room[ethernet::Header::LEN..].copy_from_slice(&packet);
-        host.loop_back(frame);
+        host.interface.loop_back(frame);
         assert!(matches!(receive_looped(&mut host), Some(Ok(Inbound::Done))));
         assert_eq!(host.next_deadline(), Instant::ZERO, "the reply waits to be delivered");
-        assert_eq!(host.looped_frames(), 1);
-        let reply = host.loopback.pop().expect("a reply");
+        assert_eq!(host.interface.looped_frames(), 1);
+        let reply = host.interface.loopback.pop().expect("a reply");
         let header_octets = packet.len() - 10;
         let message = &reply.piece(0).unwrap()[ethernet::Header::LEN + header_octets..];
         if v6 {
@@ -193,9 +189,9 @@ fn an_echo_request_to_ourselves_is_answered_inside() {
             let expected = icmp::Message::EchoReply { id: 0x1234, seq: 1, payload: b"hi" };
             assert_eq!(icmp::Message::parse(message), Ok(expected));
         }
-        host.loop_back(reply);
+        host.interface.loop_back(reply);
         assert!(receive_looped(&mut host).is_some() && receive_looped(&mut host).is_none());
-        assert_eq!(host.counters().frames_looped, 2);
+        assert_eq!(host.interface.counters().frames_looped, 2);
         assert!(sent(&mut host, &mut wire).is_empty(), "nothing has left");
     }
 }
@@ -208,7 +204,7 @@ fn a_neighbour_with_our_hardware_address_is_reached_over_the_wire() {
     config.neighbours.push(StaticNeighbour { address: PEER.into(), mac: EndConfig::a().mac });
     let (mut host, mut wire) = host(config);
     let key = flow();
-    let egress = host.resolve(&key, NOW).expect("a static neighbour");
+    let egress = host.neighbourhood.resolve(&key, NOW).expect("a static neighbour");
     assert_eq!(egress, Egress::Wire(EndConfig::a().mac));
     host.send_bare_by(egress, key, &Header { flags: Flags::SYN, ..Header::default() });
     let frames = sent(&mut host, &mut wire);
@@ -216,14 +212,14 @@ fn a_neighbour_with_our_hardware_address_is_reached_over_the_wire() {
         octets.get(12..14) == Some(&[8, 0]) && octets.get(23) == Some(&6) && octets.get(47) == Some(&2)
     };
     assert_eq!(frames.iter().filter(is_syn).count(), 1, "of {} frames", frames.len());
-    assert_eq!((host.looped_frames(), host.counters().frames_looped), (0, 0));
+    assert_eq!((host.interface.looped_frames(), host.interface.counters().frames_looped), (0, 0));
 }
 
 /// Receives the one frame from the host to itself, if there is one.
 fn receive_looped<D: Device>(host: &mut Host<D>) -> Option<Result<Inbound<D::Frame>, DropCause>> {
-    let mut burst = host.dequeue_looped_burst();
+    let mut burst = host.interface.dequeue_looped_burst();
     let frame = burst.pop();
-    host.end_burst(burst);
+    host.interface.end_burst(burst);
     Some(host.receive(NOW, frame?, Ingress::Loopback))
 }
 
@@ -231,7 +227,7 @@ fn receive_looped<D: Device>(host: &mut Host<D>) -> Option<Result<Inbound<D::Fra
 fn an_own_address_is_reached_by_loopback() {
     let (mut host, mut wire) = host(config());
     let key = FlowKey { remote: V4.into(), ..flow() };
-    assert_eq!(host.resolve(&key, NOW), Some(Egress::Loopback));
+    assert_eq!(host.neighbourhood.resolve(&key, NOW), Some(Egress::Loopback));
     host.send_bare(key, &Header { flags: Flags::RST, ..Header::default() });
     let Some(Ok(Inbound::Segment(segment, ..))) = receive_looped(&mut host) else { panic!("no segment") };
     assert_eq!(FlowKey::of_received(&segment.flow).local_port, key.remote_port);
@@ -242,15 +238,15 @@ fn an_own_address_is_reached_by_loopback() {
 #[test]
 fn the_neighbour_that_packets_wait_for_is_reported() {
     let (mut host, mut wire) = host(config());
-    assert_eq!(host.resolve(&flow(), NOW), None);
-    assert!(host.is_unresolved(PEER.into()));
+    assert_eq!(host.neighbourhood.resolve(&flow(), NOW), None);
+    assert!(host.neighbourhood.is_unresolved(PEER.into()));
     host.solicit_neighbours(NOW);
     assert_eq!(sent(&mut host, &mut wire).len(), 1, "a request");
     let reply = arp_packet(&wire, arp::Operation::Reply, V4);
-    let mac = host.mac;
+    let mac = host.interface.link.mac;
     let inbound = host.receive(NOW, frame(&mut wire, mac, EtherType::ARP, &reply), Ingress::Wire);
     assert!(matches!(inbound, Ok(Inbound::NeighbourResolved(address)) if address == IpAddr::from(PEER)));
-    assert_eq!(host.resolve(&flow(), NOW), Some(Egress::Wire(wire.mac())));
+    assert_eq!(host.neighbourhood.resolve(&flow(), NOW), Some(Egress::Wire(wire.mac())));
     let inbound = host.receive(NOW, frame(&mut wire, mac, EtherType::ARP, &reply), Ingress::Wire);
     assert!(matches!(inbound, Ok(Inbound::Done)));
 }
@@ -260,16 +256,16 @@ fn the_neighbour_that_packets_wait_for_is_reported() {
 #[test]
 fn a_request_for_another_station_resolves_its_sender() {
     let (mut host, mut wire) = host(config());
-    host.resolve(&flow(), NOW);
+    host.neighbourhood.resolve(&flow(), NOW);
     let request = arp_packet(&wire, arp::Operation::Request, [198, 18, 0, 3]);
     let inbound =
         host.receive(NOW, frame(&mut wire, MacAddress::BROADCAST, EtherType::ARP, &request), Ingress::Wire);
     assert!(matches!(inbound, Ok(Inbound::NeighbourResolved(_))));
-    assert_eq!(host.counters().drops.get(DropCause::OtherAddress), 1);
+    assert_eq!(host.interface.counters().drops.get(DropCause::OtherAddress), 1);
     let inbound =
         host.receive(NOW, frame(&mut wire, MacAddress::BROADCAST, EtherType::ARP, &request), Ingress::Wire);
     assert!(matches!(inbound, Ok(Inbound::Done)));
-    assert_eq!(host.counters().drops.get(DropCause::OtherAddress), 2);
+    assert_eq!(host.interface.counters().drops.get(DropCause::OtherAddress), 2);
 }
 
 /// The headers that one host writes are those that another reads, and the payload follows them.
@@ -282,16 +278,16 @@ fn a_segment_arrives_as_it_was_sent() {
         let mut receiver = Host::new(wire, with_address(PEER), Secret::new([3, 4]), None);
         let (key, payload) = (flow(), b"octets");
         let header = Header { flags: Flags::ACK, seq: SeqNumber(7), ..Header::default() };
-        let mut template = sender.new_template(&key, Egress::Wire(receiver.mac));
-        let mut frame = sender.empty_frame().unwrap();
+        let mut template = sender.new_template(&key, Egress::Wire(receiver.interface.link.mac));
+        let mut frame = sender.interface.empty_frame().unwrap();
         let headers = template.octets_with(&header);
         frame.append(headers + payload.len()).unwrap()[headers..].copy_from_slice(payload);
         template.write_header(&mut frame, &header, payload.len(), 0b10, DEFAULT_KIND);
-        sender.queue_reply(frame);
-        sender.flush(NOW);
-        let mut burst = receiver.dequeue_burst(NOW + 1_000_000).unwrap();
+        sender.interface.queue_reply(frame);
+        sender.interface.flush(NOW);
+        let mut burst = receiver.interface.dequeue_burst(NOW + 1_000_000).unwrap();
         let inbound = receiver.receive(NOW, burst.remove(0), Ingress::Wire);
-        receiver.end_burst(burst);
+        receiver.interface.end_burst(burst);
         let Ok(Inbound::Segment(segment, parsed, frame)) = inbound else { panic!("no segment") };
         let (source, destination) = (segment.flow.source(), segment.flow.destination());
         assert_eq!((source, destination), (key.local, key.remote));
@@ -316,16 +312,16 @@ fn written_by_field(
     Header { source_port: ports.0, destination_port: ports.1, ..header.clone() }.emit(&mut segment);
     segment.extend((0..octets).map(|octet| octet as u8));
     let mut pseudo = checksum::pseudo_header(key.local, key.remote, Protocol::TCP.0, segment.len() as u16);
-    let field = if host.capabilities.transmit_checksums || egress.is_loopback() {
+    let field = if host.interface.capabilities.transmit_checksums || egress.is_loopback() {
         pseudo.folded()
     } else {
         pseudo.add(&segment);
         pseudo.finish()
     };
     tcp::set_checksum(&mut segment, field);
-    let mut link = vec![0; host.link_octets()];
+    let mut link = vec![0; host.interface.link.octets()];
     let ethertype = if key.remote.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
-    host.write_link(&mut link, host.destination_mac(egress), ethertype);
+    host.interface.link.write(&mut link, host.interface.link.destination(egress), ethertype);
     let mut ip = vec![0; network_octets(key.remote)];
     match (key.local, key.remote) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -342,7 +338,7 @@ fn written_by_field(
                 ecn,
                 dscp: 0,
             };
-            if host.capabilities.transmit_ip_checksums {
+            if host.interface.capabilities.transmit_ip_checksums {
                 header.emit_without_checksum(&mut ip);
             } else {
                 header.emit(&mut ip);
@@ -414,7 +410,7 @@ fn a_template_has_the_headers_of_each_segment() {
         {
             let mut template = host.new_template(&key, egress);
             let frame_with = |host: &mut Host<SimDevice>, headers: usize, octets: usize| {
-                let mut frame = host.empty_frame().expect("a frame");
+                let mut frame = host.interface.empty_frame().expect("a frame");
                 let room = frame.append(headers + octets).expect("room");
                 room[headers..].iter_mut().zip(0..).for_each(|(to, octet)| *to = octet as u8);
                 frame
@@ -460,7 +456,7 @@ fn a_template_is_renewed_when_the_path_changes() {
     let key = flow();
     assert!(host.path(&key, 0, NOW).is_none(), "the neighbour is unknown");
     let reply = arp_packet(&wire, arp::Operation::Reply, V4);
-    let mac = host.mac;
+    let mac = host.interface.link.mac;
     let _ = host.receive(NOW, frame(&mut wire, mac, EtherType::ARP, &reply), Ingress::Wire);
     assert!(host.path(&key, 0, NOW).is_some());
     // The neighbour is silent when it is asked again: it counts as unreachable in the end.
@@ -477,7 +473,7 @@ fn a_template_is_renewed_when_the_path_changes() {
     // The host gives up an address: nothing leaves from it.
     let key = FlowKey { local: V6.into(), remote: V6.into(), ..key };
     assert!(host.path(&key, 0, now).is_some());
-    host.on_rival(V6, None, wire.mac());
+    host.neighbourhood.on_rival(&mut host.interface, V6, None, wire.mac());
     assert!(host.path(&key, 0, now).is_none());
 }
 
@@ -489,14 +485,14 @@ fn filled_frames_leave_in_their_order() {
     let network = device.network();
     let mut host = Host::new(device, config(), Secret::new([1, 2]), None);
     let reply = arp_packet(&wire, arp::Operation::Reply, V4);
-    host.resolve(&flow(), NOW);
-    let mac = host.mac;
+    host.neighbourhood.resolve(&flow(), NOW);
+    let mac = host.interface.link.mac;
     let _ = host.receive(NOW, frame(&mut wire, mac, EtherType::ARP, &reply), Ingress::Wire);
     sent(&mut host, &mut wire);
     let looped = FlowKey { remote: V4.into(), ..flow() };
     for (key, is_looped) in [(flow(), false), (looped, true)] {
         let path = host.path(&key, 0, NOW).expect("the next hop is known");
-        let drops = host.counters().drops.get(DropCause::NoTransmitBuffer);
+        let drops = host.interface.counters().drops.get(DropCause::NoTransmitBuffer);
         let mut number = 0;
         let fill = |_: &_, frame: &mut <SimDevice as Device>::Frame| {
             number += 1;
@@ -504,10 +500,10 @@ fn filled_frames_leave_in_their_order() {
             number % 10 != 3
         };
         assert_eq!(host.send_filled(NOW, path, 20, fill), 20);
-        assert_eq!(host.counters().drops.get(DropCause::NoTransmitBuffer), drops + 2);
+        assert_eq!(host.interface.counters().drops.get(DropCause::NoTransmitBuffer), drops + 2);
         let numbers: Vec<u8> = if is_looped {
             assert!(sent(&mut host, &mut wire).is_empty());
-            let burst = host.dequeue_looped_burst();
+            let burst = host.interface.dequeue_looped_burst();
             burst.iter().map(|frame| frame.piece(0).unwrap()[0]).collect()
         } else {
             sent(&mut host, &mut wire).iter().map(|octets| octets[0]).collect()
@@ -521,5 +517,5 @@ fn filled_frames_leave_in_their_order() {
     let fill = |_: &_, frame: &mut <SimDevice as Device>::Frame| frame.append(60).is_some();
     let there_were = host.send_filled(NOW, path, 20, fill);
     assert!((1..=5).contains(&there_were), "{there_were}");
-    assert_eq!(host.frames_to_send(), there_were);
+    assert_eq!(host.interface.frames_to_send(), there_were);
 }

@@ -7,11 +7,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::device::sim::{self, EndConfig, SimDevice, SimFrame};
+use crate::net::Host;
 use crate::net::addresses::{Addresses, Cidr, Presence, Routes};
 use crate::net::flow::FlowKey;
 use crate::net::host::Config;
 use crate::net::inbound::Inbound;
-use crate::net::next_hop::Egress;
+use crate::net::link::Egress;
 use crate::net::testing::sums;
 use crate::secret::Secret;
 use crate::time::Instant;
@@ -112,7 +113,7 @@ impl Form {
 /// Returns the segment that `host` finds in `frame`.
 fn segment_in(host: &Host<SimDevice>, frame: &SimFrame, ingress: Ingress) -> Option<Segment> {
     let mut segment = Segment::NONE;
-    host.find_segment(&mut segment, frame, ingress).then_some(segment)
+    host.parser.find(&mut segment, frame, ingress).then_some(segment)
 }
 
 /// A host, and another on its link.
@@ -134,7 +135,7 @@ impl Pair {
         let from = if egress.is_loopback() { &mut self.receiver } else { &mut self.sender };
         let mut template = from.new_template(key, egress);
         let headers = template.octets_with(header);
-        let mut frame = from.empty_frame().expect("a frame");
+        let mut frame = from.interface.empty_frame().expect("a frame");
         frame.append(headers + payload.len()).expect("room")[headers..].copy_from_slice(payload);
         template.write_header(&mut frame, header, payload.len(), 0b10, DEFAULT_KIND);
         frame.piece(0).expect("octets").to_vec()
@@ -142,13 +143,14 @@ impl Pair {
 
     /// The octets of a segment in this form.
     fn segment(&mut self, form: Form, header: &Header) -> Vec<u8> {
-        let egress = if form.looped { Egress::Loopback } else { Egress::Wire(self.receiver.mac) };
+        let egress =
+            if form.looped { Egress::Loopback } else { Egress::Wire(self.receiver.interface.link.mac) };
         self.octets(&form.key(), egress, header, PAYLOAD)
     }
 
     /// A frame of the receiver with these octets.
     fn frame(&mut self, octets: &[u8]) -> SimFrame {
-        let mut frame = self.receiver.empty_frame().expect("a frame");
+        let mut frame = self.receiver.interface.empty_frame().expect("a frame");
         frame.append(octets.len()).expect("room").copy_from_slice(octets);
         frame
     }
@@ -159,15 +161,15 @@ impl Pair {
     fn found(&mut self, octets: &[u8], ingress: Ingress) -> Option<(Segment, Header)> {
         let frame = self.frame(octets);
         let host = &mut self.receiver;
-        let flow_ahead = host.flow_of(&frame);
+        let flow_ahead = host.interface.flow_of(&frame);
         let found = segment_in(host, &frame, ingress)
-            .filter(|segment| host.may_have_connection(&segment.flow, ingress))
-            .map(|segment| (segment, host.header_of(&segment, &frame)));
+            .filter(|segment| host.neighbourhood.may_have_connection(&segment.flow, ingress))
+            .map(|segment| (segment, host.parser.header_of(&segment, &frame)));
         let received = match host.receive(NOW, frame, ingress) {
             Ok(Inbound::Segment(segment, header, _)) => Some((segment, header)),
             _ => None,
         };
-        host.flush(NOW);
+        host.interface.flush(NOW);
         let Some((by_field, full)) = received else {
             assert_eq!(found, None, "{ingress:?}: not received as a segment");
             return None;
@@ -193,7 +195,7 @@ impl Pair {
 /// Returns true if the packet of `segment`, which was received field by field, is one that a pass over the
 /// usual headers leaves: it has options or extension headers of IP, or the reserved flag of IPv4.
 fn is_left_to_receive(host: &Host<SimDevice>, frame: &[u8], segment: &Segment) -> bool {
-    let network = if host.vlan.is_some() { TAGGED_LINK } else { LINK };
+    let network = if host.interface.link.vlan.is_some() { TAGGED_LINK } else { LINK };
     let has_more = segment.transport != network + segment.flow.network_octets();
     has_more || matches!(segment.flow, Flow::V4(_)) && frame[network + 6] & 0x80 != 0
 }
@@ -369,14 +371,14 @@ fn a_segment_is_complete_and_contiguous() {
     let mut pair = Pair { sender: host(near, 1, None), receiver: host(far, 2, None) };
     let form = Form { over_ipv6: true, vlan: None, timestamps: false, looped: false };
     let octets = pair.segment(form, &form.header(7, Flags::PSH));
-    let mut frame = pair.sender.empty_frame().expect("a frame");
+    let mut frame = pair.sender.interface.empty_frame().expect("a frame");
     frame.append(octets.len()).expect("room").copy_from_slice(&octets);
-    pair.sender.queue_reply(frame);
-    pair.sender.flush(NOW);
-    let mut burst = pair.receiver.dequeue_burst(NOW + 1_000_000).expect("a burst");
+    pair.sender.interface.queue_reply(frame);
+    pair.sender.interface.flush(NOW);
+    let mut burst = pair.receiver.interface.dequeue_burst(NOW + 1_000_000).expect("a burst");
     let frame = burst.pop().expect("a frame");
     burst.clear();
-    pair.receiver.end_burst(burst);
+    pair.receiver.interface.end_burst(burst);
     assert_eq!((frame.piece(0).map(<[u8]>::len), frame.len()), (Some(76), octets.len()));
     assert_eq!(segment_in(&pair.receiver, &frame, Ingress::Wire), None);
     assert!(matches!(pair.receiver.receive(NOW, frame, Ingress::Wire), Ok(Inbound::Segment(..))));
@@ -411,8 +413,8 @@ fn a_checksum_is_computed_once() {
             let before = sums();
             let mut segment = segment_in(&pair.receiver, &copy, ingress).expect("a segment");
             assert_eq!(sums() - before, computed, "{form:?}, {ingress:?}");
-            pair.receiver.begin_following(&segment, &copy);
-            assert!(pair.receiver.follow(&mut segment, &next, ingress));
+            pair.receiver.parser.begin_following(&segment, &copy);
+            assert!(pair.receiver.parser.follow(&mut segment, &next, ingress));
             assert_eq!(sums() - before, 2 * computed, "{form:?}, {ingress:?}");
         }
     }
@@ -461,9 +463,12 @@ fn a_segment_that_follows_is_found_as_the_same() {
         let (first_frame, next_frame) = (pair.frame(&first), pair.frame(&next));
         let (parsed, _) = pair.found(&first, form.ingress()).expect("a segment");
         let mut segment = parsed;
-        assert!(!pair.receiver.follow(&mut segment, &next_frame, form.ingress()), "compared with none");
-        pair.receiver.begin_following(&parsed, &first_frame);
-        assert!(pair.receiver.follow(&mut segment, &next_frame, form.ingress()), "{form:?}");
+        assert!(
+            !pair.receiver.parser.follow(&mut segment, &next_frame, form.ingress()),
+            "compared with none"
+        );
+        pair.receiver.parser.begin_following(&parsed, &first_frame);
+        assert!(pair.receiver.parser.follow(&mut segment, &next_frame, form.ingress()), "{form:?}");
         assert_eq!(Some(segment), segment_in(&pair.receiver, &next_frame, form.ingress()));
         assert_ne!(segment, parsed);
         let headers = segment.payload_offset;
@@ -475,7 +480,7 @@ fn a_segment_that_follows_is_found_as_the_same() {
             for ingress in ingresses {
                 let frame = pair.frame(&octets);
                 let mut segment = parsed;
-                if !pair.receiver.follow(&mut segment, &frame, *ingress) {
+                if !pair.receiver.parser.follow(&mut segment, &frame, *ingress) {
                     let refused = *ingress == Ingress::Wire || bit / 8 < headers;
                     assert!(refused, "{form:?}, {ingress:?}: bit {bit} of the payload");
                     continue;
@@ -499,12 +504,12 @@ fn a_segment_that_follows_is_found_as_the_same() {
 fn a_looped_connection_accepts_nothing_from_the_wire() {
     for form in Form::all() {
         let mut pair = Pair::new(form.vlan);
-        let own = Egress::Wire(pair.receiver.mac);
+        let own = Egress::Wire(pair.receiver.interface.link.mac);
         let octets = pair.octets(&form.key(), own, &form.header(7, Flags::PSH), PAYLOAD);
         let frame = pair.frame(&octets);
         for ingress in [Ingress::Wire, Ingress::Verified, Ingress::Loopback] {
             let segment = segment_in(&pair.receiver, &frame, ingress).expect("a segment");
-            let may = pair.receiver.may_have_connection(&segment.flow, ingress);
+            let may = pair.receiver.neighbourhood.may_have_connection(&segment.flow, ingress);
             assert_eq!(may, ingress.is_loopback() == form.looped, "{form:?}, {ingress:?}");
             assert_eq!(pair.found(&octets, ingress).is_some(), may);
         }
@@ -539,17 +544,20 @@ fn tentative_addresses_have_no_connection() {
     let usable = |host: &Host<SimDevice>| {
         for (source, destination) in [(2, OTHER), (OTHER, 2)] {
             let flow = flow(source, destination);
-            assert!(!host.may_have_connection(&flow, Ingress::Wire), "an own address is no source");
+            assert!(
+                !host.neighbourhood.may_have_connection(&flow, Ingress::Wire),
+                "an own address is no source"
+            );
             // Both are in use only when the second is.
-            let both = [source, destination].map(|own| host.own.contains(v6(own).into()));
-            assert_eq!(host.may_have_connection(&flow, Ingress::Loopback), both == [true; 2]);
+            let both = [source, destination].map(|own| host.neighbourhood.own.contains(v6(own).into()));
+            assert_eq!(host.neighbourhood.may_have_connection(&flow, Ingress::Loopback), both == [true; 2]);
         }
-        [2, OTHER].map(|own| host.may_have_connection(&flow(1, own), Ingress::Wire))
+        [2, OTHER].map(|own| host.neighbourhood.may_have_connection(&flow(1, own), Ingress::Wire))
     };
     assert!(host.detect_duplicates(NOW).is_some());
     let mut seen = vec![usable(&host)];
-    while host.own.next_due() != Instant::NEVER {
-        host.detect_duplicates(host.own.next_due());
+    while host.neighbourhood.own.next_due() != Instant::NEVER {
+        host.detect_duplicates(host.neighbourhood.own.next_due());
         seen.push(usable(&host));
     }
     seen.dedup();
