@@ -93,7 +93,7 @@ impl<D: Device> Sending<'_, '_, D> {
             let segment = self.burst.segment();
             let (seq, octets) = (segment.seq, segment.octets as usize);
             let template = self.host.template_mut(self.path);
-            if self.endpoint.connection.tcp.may_have_rdma_option(segment) {
+            if self.endpoint.connection.tcp.rdma_option().may_be_in(segment) {
                 self.send_with_option(frame);
             } else if self.endpoint.write_payload(segment, self.by_reference, template.octets(), &mut frame) {
                 template.write(&mut frame, seq, self.burst.push(), octets);
@@ -124,7 +124,7 @@ impl<D: Device> Sending<'_, '_, D> {
         let (segment, push, kind) =
             (self.burst.segment(), self.burst.push(), self.host.parser.rdma_option_kind);
         let (seq, octets) = (segment.seq, segment.octets as usize);
-        let option = self.endpoint.connection.tcp.rdma_option_of(segment);
+        let option = self.endpoint.connection.tcp.rdma_option().of(segment);
         let template = self.host.template_mut(self.path);
         let headers = template.octets() + option.as_ref().map_or(0, RdmaOption::len);
         if !self.endpoint.write_payload(segment, self.by_reference, headers, &mut frame) {

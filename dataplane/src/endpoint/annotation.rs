@@ -36,7 +36,7 @@ impl<F: Frame> ByteStream<'_, F> {
         if payload_octets == 0 {
             return None;
         }
-        let (option, message_aligned) = match self.tcp.received_rdma_option(header)? {
+        let (option, message_aligned) = match self.tcp.rdma_option().received(header)? {
             RdmaOption::Transfer(option) => (Some(option), option.message_aligned),
             RdmaOption::Aligned { message_aligned, .. } => (None, message_aligned),
             RdmaOption::Permitted => return None,

@@ -46,7 +46,7 @@ impl<F: Frame> ByteStream<'_, F> {
     ) -> Option<F> {
         let Self { now, tcp, halves, context, .. } = self;
         let pools = &mut context.pools;
-        let annotated = tcp.rdma_option_negotiated();
+        let annotated = tcp.rdma_option().is_agreed();
         let (mut octets, mut segments, mut passed, mut successors) = (0, 0, 0, None);
         let unexpected = loop {
             let first = frame.piece(0).unwrap_or_default();

@@ -33,7 +33,7 @@ impl<F: Frame> Endpoint<'_, F> {
         forget_opening(&mut self.context.opening, connection, self.id);
         connection.abort_timer.stop();
         self.context.statistics.connections_opened += 1;
-        let rdma_option = connection.tcp.rdma_option_negotiated();
+        let rdma_option = connection.tcp.rdma_option().is_agreed();
         let (connection, flow) = (self.id, connection.key);
         self.context.events.push(match self.connection.open_kind {
             OpenKind::Passive(scope) => Event::Accepted { connection, flow, scope, rdma_option },

@@ -264,7 +264,7 @@ impl Connection {
         let streams =
             self.mode.sends_stream() || self.mode.receives_stream() || self.stream.unqueued_octets() > 0;
         let ends = self.closing || self.abort_timer.is_running();
-        let mut found = self.tcp.unusual_recomputed()
+        let mut found = Unusual::of(&self.tcp)
             | bit(Unusual::STREAMING, streams)
             | bit(Unusual::FAILED, self.close_notified)
             | bit(Unusual::CLOSING, ends);

@@ -191,7 +191,7 @@ impl<F: Frame> Endpoint<'_, F> {
             shared.set_end(CloseReason::Aborted);
             return Outcome::NONE;
         }
-        let annotates = connection.tcp.rdma_option_negotiated();
+        let annotates = connection.tcp.rdma_option().is_agreed();
         shared.set_rdma_option(annotates);
         let start = connection.send_end();
         connection.mode = Mode::Bytes(Box::new(StreamHalves::new(shared, start, annotates)));

@@ -12,6 +12,7 @@ use super::sack_blocks::Block;
 use super::send_queue::{Segment, SegmentPool, SegmentState, SendPayload, SendQueue, Verdict};
 use super::timers::Timer;
 use super::timestamps::{TimestampClock, is_before};
+use super::unusual::Unusual;
 use super::{Changes, Connection, Pools, Refusal, State};
 
 /// The octets that one acknowledgement delivered.
@@ -161,7 +162,7 @@ impl Connection {
         self.recovery.duplicate_acks = 0;
         if self.may_have_lost(&pools.segments) {
             self.repair(now, ack, true, outstanding, &delivery, pools);
-            self.unusual |= self.unusual_recomputed();
+            self.unusual |= Unusual::of(self);
         }
         self.grow(now, false, una, flight, &delivery);
         self.rearm(now, true, false);

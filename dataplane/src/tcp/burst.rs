@@ -110,10 +110,10 @@ impl Connection {
         pools: &mut Pools<P, F>,
         without_options: bool,
     ) -> Option<Burst<P>> {
-        debug_assert!(!self.unusual_recomputed().intersects(Unusual::SEND), "another segment goes before");
+        debug_assert!(!Unusual::of(self).intersects(Unusual::SEND), "another segment goes before");
         let (first, count) = self.send.queue.peek_group(&pools.segments)?;
         let octets = first.octets;
-        let option_octets = self.payload_option_octets(&first.payload);
+        let option_octets = self.receive.rdma_option.octets_for(&first.payload);
         let (emss_octets, nagle) = (self.path.emss_octets(), self.config.behaviour.nagle);
         // Nagle's algorithm may hold back a segment that is not full, and one that is too long is cut.
         let full_octets = emss_octets - option_octets;
@@ -189,7 +189,7 @@ impl Connection {
         }
         self.mark_sent_of(now, pools, burst);
         let Some((next, count)) = self.send.queue.peek_group(&pools.segments) else { return false };
-        let option_octets = self.payload_option_octets(&next.payload);
+        let option_octets = self.receive.rdma_option.octets_for(&next.payload);
         let full_octets = self.path.emss_octets() - option_octets;
         let most = burst.most_octets.min(burst.left_octets).min(full_octets).min(most_octets);
         if (burst.without_options && option_octets > 0) || !(burst.least_octets..=most).contains(&next.octets)

@@ -13,12 +13,14 @@ use super::ecn::Ecn;
 use super::pacing::{Pace, Pacer};
 use super::path_mss::PathMss;
 use super::pools::Pools;
+use super::rdma_option::RdmaOptionUse;
 use super::receive_queue::{ReceiveQueue, WindowPromise};
 use super::receive_state::ReceiveState;
 use super::recovery::Recovery;
 use super::rtt::RttEstimator;
 use super::send_queue::{Segment, SendPayload};
 use super::send_state::{Fin, SendState};
+use super::snapshot::Snapshot;
 use super::state::{CloseReason, State};
 use super::timers::{Activity, ProbeState, Timer, Timers};
 use super::timestamps::TimestampClock;
@@ -152,9 +154,19 @@ impl Connection {
         &self.receive.queue
     }
 
+    /// Whether both ends use the TCP RDMA option.
+    pub const fn rdma_option(&self) -> RdmaOptionUse {
+        self.receive.rdma_option
+    }
+
     /// The counters.
     pub const fn counters(&self) -> Counters {
         Counters { held_frames_peak: self.receive.held_frames_peak, ..self.counters }
+    }
+
+    /// A snapshot of the connection.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::of(self)
     }
 
     /// The round-trip time estimate.
@@ -306,7 +318,7 @@ impl Connection {
             }
             state => state,
         };
-        self.unusual |= self.unusual_recomputed();
+        self.unusual |= Unusual::of(self);
     }
 
     /// Counts the frames that it holds among those of connections before Full Operation.

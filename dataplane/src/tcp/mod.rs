@@ -147,6 +147,7 @@ pub use ecn::{EcnField, EcnPolicy};
 pub use input::{Payload, Successors};
 pub use output::Outgoing;
 pub use pools::Pools;
+pub use rdma_option::RdmaOptionUse;
 pub use snapshot::Snapshot;
 pub use state::{CloseReason, State};
 pub use unusual::Unusual;

@@ -145,7 +145,7 @@ impl Connection {
     /// The first lost segment, if the congestion window allows it.
     fn next_lost<P: SendPayload, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> Option<Segment<P>> {
         let lost = self.send.queue.peek_lost(&pools.segments)?;
-        let emss = self.emss_beside_options(&lost.payload);
+        let emss = self.emss_beside_option(&lost.payload);
         if lost.octets > emss && self.send.queue.split_lost(&mut pools.segments, emss) {
             self.counters.cut_segments += 1;
         }
@@ -164,6 +164,11 @@ impl Connection {
         Some(segment)
     }
 
+    /// The octets of the largest segment with data of `payload`: the EMSS less the octets of its option.
+    fn emss_beside_option<P: SendPayload>(&self, payload: &P) -> u32 {
+        self.path.emss_octets() - self.receive.rdma_option.octets_for(payload)
+    }
+
     /// The next segment never sent, if both windows allow it. A tail probe ignores the congestion window.
     fn next_unsent<P: SendPayload, F>(
         &mut self,
@@ -172,8 +177,8 @@ impl Connection {
         pools: &mut Pools<P, F>,
     ) -> Option<Segment<P>> {
         let next = self.send.queue.peek(&pools.segments)?;
-        let emss = self.emss_beside_options(&next.payload);
-        let has_option = self.payload_option_octets(&next.payload) > 0;
+        let emss = self.emss_beside_option(&next.payload);
+        let has_option = self.receive.rdma_option.octets_for(&next.payload) > 0;
         if next.octets > emss && self.send.queue.split(&mut pools.segments, emss) {
             self.counters.cut_segments += 1;
         }
@@ -277,7 +282,7 @@ impl Connection {
             flags |= Flags::CWR;
         }
         let mut header = self.header(now, segment.seq, flags);
-        header.options.rdma = self.rdma_option_of(&segment);
+        header.options.rdma = self.receive.rdma_option.of(&segment);
         if again {
             self.on_ack_sent_again();
         } else {

@@ -52,7 +52,7 @@ impl Connection {
             return;
         }
         let Some(oldest) = self.send.queue.oldest(&pools.segments) else { return };
-        let octets = oldest.octets + self.payload_option_octets(&oldest.payload);
+        let octets = oldest.octets + self.receive.rdma_option.octets_for(&oldest.payload);
         if let Some(emss) = self.path.next_smaller(octets, self.option_octets()) {
             self.narrow(now, emss, pools);
             let wait_ns = self.path.on_black_hole();
@@ -70,8 +70,11 @@ impl Connection {
             &mut pools.segments,
             &mut pools.scan_budget,
             |segment, payload: &P| {
-                let options = if rdma_option { payload.option_octets() } else { 0 };
-                if segment.octets + options > u32::from(emss) { Verdict::Lost } else { Verdict::Keep }
+                if segment.octets + rdma_option.octets_for(payload) > u32::from(emss) {
+                    Verdict::Lost
+                } else {
+                    Verdict::Keep
+                }
             },
         );
         self.counters.path_mtu_reductions += 1;

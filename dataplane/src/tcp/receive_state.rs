@@ -5,6 +5,7 @@ use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
 use super::config::Config;
+use super::rdma_option::RdmaOptionUse;
 use super::receive_queue::{HeldPool, ReceiveQueue};
 
 /// How far the peer's FIN has come.
@@ -45,7 +46,7 @@ pub(super) struct ReceiveState {
     /// Rcv.Wind.Shift: the shift of our window fields (RFC 7323 §2.3).
     pub(super) scale: u8,
     /// Both ends use the TCP RDMA option: those of the peer count, and ours are sent.
-    pub(super) rdma_option: bool,
+    pub(super) rdma_option: RdmaOptionUse,
     fin: PeerFin,
 }
 
@@ -62,7 +63,7 @@ impl ReceiveState {
             queue: ReceiveQueue::new(start),
             edge: start,
             scale: scale_for(config.window_octets),
-            rdma_option: false,
+            rdma_option: RdmaOptionUse::default(),
             fin: PeerFin::NotSeen,
         }
     }

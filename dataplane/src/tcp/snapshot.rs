@@ -57,6 +57,37 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Returns the snapshot of a connection.
+    pub(super) fn of(connection: &Connection) -> Self {
+        let Connection { state, config, path, ack, timestamps, ecn, send, recovery, rtt, receive, .. } =
+            connection;
+        Self {
+            state: *state,
+            emss_bytes: path.emss_octets() as u16,
+            sack: ack.sack,
+            timestamps: timestamps.negotiated,
+            ecn: ecn.is_negotiated(),
+            rdma_option: receive.rdma_option.is_agreed(),
+            congestion: config.behaviour.congestion,
+            window_bytes: connection.congestion.window_octets(),
+            threshold_bytes: connection.congestion.threshold_octets(),
+            peer_window_bytes: send.window_octets,
+            outstanding_bytes: send.flight_octets(),
+            in_flight_bytes: connection.pipe_octets(),
+            sacked_bytes: send.queue.sacked_octets(),
+            lost_bytes: send.queue.lost_octets(),
+            unsent_bytes: send.queue.unsent_octets(),
+            smoothed_rtt_ns: rtt.smoothed_ns(),
+            rtt_variation_ns: rtt.variation_ns(),
+            least_rtt_ns: rtt.least_ns(),
+            rto_ns: rtt.rto_ns(),
+            reordering_seen: recovery.rack.reordering_seen(),
+            held_frames: receive.queue.frames(),
+            placed_runs: receive.queue.placed_runs(),
+            counters: connection.counters,
+        }
+    }
+
     /// Returns all its numbers and counters with their names; round-trip times only once they are known.
     /// State and algorithm are not numbers.
     pub fn named(&self) -> Vec<NamedValue> {
@@ -113,36 +144,5 @@ impl Snapshot {
         values.extend(known.iter().filter_map(|(name, time)| time.map(|ns| NamedValue::new(*name, ns))));
         values.extend(counters.named());
         values
-    }
-}
-
-impl Connection {
-    /// Returns a snapshot of the connection.
-    pub fn snapshot(&self) -> Snapshot {
-        Snapshot {
-            state: self.state,
-            emss_bytes: self.path.emss_octets() as u16,
-            sack: self.ack.sack,
-            timestamps: self.timestamps.negotiated,
-            ecn: self.ecn.is_negotiated(),
-            rdma_option: self.receive.rdma_option,
-            congestion: self.config.behaviour.congestion,
-            window_bytes: self.congestion.window_octets(),
-            threshold_bytes: self.congestion.threshold_octets(),
-            peer_window_bytes: self.send.window_octets,
-            outstanding_bytes: self.send.flight_octets(),
-            in_flight_bytes: self.pipe_octets(),
-            sacked_bytes: self.send.queue.sacked_octets(),
-            lost_bytes: self.send.queue.lost_octets(),
-            unsent_bytes: self.send.queue.unsent_octets(),
-            smoothed_rtt_ns: self.rtt.smoothed_ns(),
-            rtt_variation_ns: self.rtt.variation_ns(),
-            least_rtt_ns: self.rtt.least_ns(),
-            rto_ns: self.rtt.rto_ns(),
-            reordering_seen: self.recovery.rack.reordering_seen(),
-            held_frames: self.receive.queue.frames(),
-            placed_runs: self.receive.queue.placed_runs(),
-            counters: self.counters,
-        }
     }
 }

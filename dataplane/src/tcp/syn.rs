@@ -9,6 +9,7 @@ use crate::wire::tcp::{Flags, Header, Options};
 use super::congestion::{Algorithm, Congestion, CongestionControl};
 use super::ecn::Ecn;
 use super::path_mss::PathMss;
+use super::rdma_option::RdmaOptionUse;
 use super::timers::Timer;
 use super::{Changes, Connection, Disposition, Outgoing, Payload, Pools, Refusal, State};
 
@@ -77,7 +78,7 @@ impl Connection {
             self.timestamps.start(now, clock.value);
         }
         self.negotiate_ecn(syn.flags);
-        self.negotiate_rdma_option(syn);
+        self.receive.rdma_option = RdmaOptionUse::negotiated(&self.config.behaviour, syn);
         let peer_mss = syn.options.mss.unwrap_or(limits::DEFAULT_MSS_BYTES);
         let mss = peer_mss.min(self.config.mss_octets).max(limits::MIN_MSS_BYTES);
         self.path = PathMss::new(mss - self.option_octets());
@@ -171,7 +172,7 @@ impl Connection {
             window_scale: scales.then_some(self.receive.scale),
             sack_permitted: if answers { self.ack.sack } else { behaviour.sack },
             timestamps: clocks.then(|| self.timestamps.option(now)),
-            rdma: self.rdma_offer(answers),
+            rdma: self.receive.rdma_option.offer(behaviour, answers),
             ..Options::default()
         }
     }

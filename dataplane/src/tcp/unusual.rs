@@ -73,20 +73,18 @@ impl Unusual {
         .union(Self::STREAMING)
         .union(Self::FAILED)
         .union(Self::AWAITS_RECEIVE);
-}
 
-impl Connection {
-    /// Computes the rare conditions of TCP.
-    pub fn unusual_recomputed(&self) -> Unusual {
-        let bit = |bit: Unusual, holds: bool| if holds { bit } else { Unusual::empty() };
-        let (recovery, ack) = (&self.recovery, &self.ack);
-        bit(Unusual::NOT_ESTABLISHED, self.state != State::Established)
-            | bit(Unusual::RECOVERING, !recovery.is_open() || recovery.duplicate_acks > 0)
-            | bit(Unusual::LOST, self.send.queue.lost_octets() > 0)
-            | bit(Unusual::SACKED, self.send.queue.sacked_segments() > 0)
-            | bit(Unusual::UNSETTLED, recovery.may_be_undone() || self.timers.is_set(Timer::Reorder))
-            | bit(Unusual::PROBE_OWED, recovery.tail_probe_owed || self.probe.owed)
-            | bit(Unusual::ECHO_OWED, ack.has_ce_change())
-            | bit(Unusual::REDUCTION_OWED, self.ecn.reduced)
+    /// Computes the rare conditions of TCP on a connection.
+    pub fn of(connection: &Connection) -> Self {
+        let bit = |bit: Self, holds: bool| if holds { bit } else { Self::empty() };
+        let Connection { state, recovery, ack, send, timers, probe, ecn, .. } = connection;
+        bit(Self::NOT_ESTABLISHED, *state != State::Established)
+            | bit(Self::RECOVERING, !recovery.is_open() || recovery.duplicate_acks > 0)
+            | bit(Self::LOST, send.queue.lost_octets() > 0)
+            | bit(Self::SACKED, send.queue.sacked_segments() > 0)
+            | bit(Self::UNSETTLED, recovery.may_be_undone() || timers.is_set(Timer::Reorder))
+            | bit(Self::PROBE_OWED, recovery.tail_probe_owed || probe.owed)
+            | bit(Self::ECHO_OWED, ack.has_ce_change())
+            | bit(Self::REDUCTION_OWED, ecn.reduced)
     }
 }

@@ -72,7 +72,7 @@ fn accepted(peer: &mut RawPeer, syn_ack: &Sent) -> ConnectionId {
 }
 
 fn negotiated(peer: &RawPeer, connection: ConnectionId) -> bool {
-    peer.core.tcp(connection).expect("the connection is there").rdma_option_negotiated()
+    peer.core.tcp(connection).expect("the connection is there").rdma_option().is_agreed()
 }
 
 /// off unless the user has turned it on, and in use only if both SYNs have the form of two octets.

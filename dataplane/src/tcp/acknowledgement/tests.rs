@@ -48,9 +48,9 @@ impl End {
     /// Receives a segment with `octets` octets of payload, and consumes what is in order. Returns what has
     /// changed, and true if it was expected.
     fn receive(&mut self, now: Instant, header: &Header, octets: usize) -> (Changes, bool) {
-        self.tcp.unusual = self.tcp.unusual_recomputed();
+        self.tcp.unusual = Unusual::of(&self.tcp);
         let received = self.receive_reviewed(now, header, octets);
-        self.tcp.unusual = self.tcp.unusual_recomputed();
+        self.tcp.unusual = Unusual::of(&self.tcp);
         received
     }
 
@@ -137,7 +137,7 @@ impl End {
     /// Sends up to `most` segments.
     fn send(&mut self, now: Instant, most: usize) -> Vec<Sent> {
         let next = |_| {
-            let rare = self.tcp.unusual_recomputed().intersects(Unusual::SEND);
+            let rare = Unusual::of(&self.tcp).intersects(Unusual::SEND);
             let silent = !rare && self.tcp.is_silent();
             let next = self.tcp.poll_transmit(now, &mut self.pools);
             assert!(!silent || next.is_none(), "a silent connection sends nothing");

@@ -84,7 +84,7 @@ impl End {
     fn send(&mut self, now: Instant, most: usize) -> Vec<Shown> {
         let mut sent = Vec::new();
         while sent.len() < most {
-            let straight = !self.tcp.unusual_recomputed().intersects(Unusual::SEND);
+            let straight = !Unusual::of(&self.tcp).intersects(Unusual::SEND);
             let begun = self
                 .bursts
                 .filter(|_| straight)

@@ -4,6 +4,7 @@ use super::*;
 use crate::device::Device;
 use crate::device::sim::{self, EndConfig, SimDevice, SimFrame};
 use crate::rate_limit::RateLimit;
+use crate::tcp::Connection;
 use crate::tcp::receive_queue::HeldPool;
 use crate::tcp::scan_budget::ScanBudget;
 use crate::tcp::send_queue::SegmentPool;
@@ -174,7 +175,7 @@ impl End {
     fn send(&mut self) -> Vec<Shown> {
         let mut sent = Vec::new();
         loop {
-            let straight = !self.tcp.unusual_recomputed().intersects(Unusual::SEND);
+            let straight = !Unusual::of(&self.tcp).intersects(Unusual::SEND);
             let begun = if straight { self.tcp.begin_burst(self.now, &mut self.pools, false) } else { None };
             let Some(mut burst) = begun else {
                 let Some(outgoing) = self.poll() else { return sent };
@@ -186,7 +187,7 @@ impl End {
             loop {
                 let segment = *burst.segment();
                 let mut header = Header { seq: segment.seq, ..Header::from(*burst.header()) };
-                header.options.rdma = self.tcp.rdma_option_of(&segment);
+                header.options.rdma = self.tcp.rdma_option().of(&segment);
                 sent.push(self.shown(&header, &segment, false));
                 if !self.tcp.next_of_burst(self.now, &mut self.pools, &mut burst, u32::MAX) {
                     break;
@@ -230,7 +231,7 @@ fn both_ends_have_to_offer_it() {
     for (behaviour, is_on) in [(ON, true), (BEHAVIOUR, false)] {
         for (theirs, offered) in [(None, false), (OFFER, true), (ALIGNED, false), (transfer(), false)] {
             let end = End::connected(behaviour, theirs);
-            assert_eq!(end.tcp.rdma_option_negotiated(), is_on && offered, "{is_on} {theirs:?}");
+            assert_eq!(end.tcp.rdma_option().is_agreed(), is_on && offered, "{is_on} {theirs:?}");
             let mut opener = End::of(Connection::connect(config(behaviour), ISS));
             let syn = opener.poll().expect("a SYN").header;
             assert_eq!(syn.options.rdma, if is_on { OFFER } else { None });
@@ -244,7 +245,7 @@ fn both_ends_have_to_offer_it() {
                 let answer = end.poll().expect("a SYN-ACK").header;
                 assert_eq!(answer.flags, Flags::SYN | Flags::ACK);
                 assert_eq!(answer.options.rdma, if is_on && offered { OFFER } else { None });
-                assert_eq!(end.tcp.rdma_option_negotiated(), is_on && offered, "{is_on} {theirs:?}");
+                assert_eq!(end.tcp.rdma_option().is_agreed(), is_on && offered, "{is_on} {theirs:?}");
                 assert_eq!(end.tcp.snapshot().rdma_option, is_on && offered);
             }
         }
@@ -270,7 +271,7 @@ fn only_options_that_count_are_returned() {
     let off = End::connected(ON, None);
     let received = |end: &End, flags: Flags, rdma: Option<RdmaOption>| {
         let header = Header { flags, options: Options { rdma, ..Options::default() }, ..Header::default() };
-        end.tcp.received_rdma_option(&header)
+        end.tcp.rdma_option().received(&header)
     };
     for flags in [Flags::ACK, Flags::ACK | Flags::PSH, Flags::ACK | Flags::FIN] {
         assert_eq!(received(&on, flags, transfer()), transfer());
