@@ -104,7 +104,7 @@ impl<'e> Continuations<'e> {
             run: *run,
             seq: segment.seq,
             segment_octets: segment.octets,
-            queued_until: tcp.queued_until(),
+            queued_until: tcp.queued_end(),
             missing: 0,
             missing_octets: 0,
         };
@@ -119,7 +119,7 @@ impl<'e> Continuations<'e> {
     /// Returns how many of the segments that are left may be sent together, at most `most`.
     #[inline]
     pub(crate) fn fit(&self, most: usize) -> usize {
-        self.tcp.fit_of_group(self.now, self.burst, most.min(u32::MAX as usize) as u32) as usize
+        self.burst.fit_of_group(self.tcp, self.now, most.min(u32::MAX as usize) as u32) as usize
     }
 
     /// Returns the next segment.
@@ -132,7 +132,7 @@ impl<'e> Continuations<'e> {
     #[inline]
     pub(crate) fn end(&mut self, next: &Next<'e>, count: usize) {
         let payload_octets = next.until().wrapping_sub(self.next.until());
-        self.tcp.send_of_group(self.now, self.burst, count as u32);
+        self.burst.advance_in_group(self.tcp, self.now, count as u32);
         self.statistics.fpdus_sent += count as u64 - next.missing;
         self.statistics.bytes_copied_tx += u64::from(payload_octets) - next.missing_octets;
         self.next = Next { missing: 0, missing_octets: 0, ..*next };

@@ -93,20 +93,20 @@ impl<F: Frame> Endpoint<'_, F> {
         if self.connection.tcp.unusual.intersects(Unusual::SEND) || cold::is_forced() {
             return None;
         }
-        self.connection.tcp.begin_burst(self.now, &mut self.context.pools, without_options)
+        Burst::begin(&mut self.connection.tcp, self.now, &mut self.context.pools, without_options)
     }
 
     /// Goes on to the next segment of a burst. Returns false if there is none, or it has more than
     /// `most_octets` octets.
     #[inline]
     pub(crate) fn next_of_burst(&mut self, burst: &mut Burst<Chunk>, most_octets: u32) -> bool {
-        self.connection.tcp.next_of_burst(self.now, &mut self.context.pools, burst, most_octets)
+        burst.advance(&mut self.connection.tcp, self.now, &mut self.context.pools, most_octets)
     }
 
     /// Ends a burst, of which nothing more is sent.
     #[inline]
     pub(crate) fn end_burst(&mut self, burst: &mut Burst<Chunk>) {
-        self.connection.tcp.end_burst(self.now, &mut self.context.pools, burst);
+        burst.end(&mut self.connection.tcp, self.now, &mut self.context.pools);
     }
 
     /// Returns the next segment that is not sent in a burst, or `None` if there is nothing for now.

@@ -88,7 +88,7 @@ impl End {
             let begun = self
                 .bursts
                 .filter(|_| straight)
-                .and_then(|super_frames| self.tcp.begin_burst(now, &mut self.pools, super_frames));
+                .and_then(|super_frames| Burst::begin(&mut self.tcp, now, &mut self.pools, super_frames));
             let Some(mut burst) = begun else {
                 let Some(single) = self.tcp.poll_transmit(now, &mut self.pools) else { break };
                 sent.push(shown(single.header.clone(), single.ecn, single.segment.as_ref()));
@@ -106,7 +106,7 @@ impl End {
                 if sent.len() == most {
                     break;
                 }
-                let mut goes_on = |most| self.tcp.next_of_burst(now, &mut self.pools, &mut burst, most);
+                let mut goes_on = |most| burst.advance(&mut self.tcp, now, &mut self.pools, most);
                 let joined = self.bursts == Some(true) && last == octets && goes_on(octets);
                 if !joined && !goes_on(u32::MAX) {
                     break;
@@ -120,7 +120,7 @@ impl End {
                 self.sent += 1;
                 self.followed += 1;
             }
-            self.tcp.end_burst(now, &mut self.pools, &mut burst);
+            burst.end(&mut self.tcp, now, &mut self.pools);
         }
         sent
     }

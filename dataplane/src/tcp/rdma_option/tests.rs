@@ -8,7 +8,7 @@ use crate::tcp::Connection;
 use crate::tcp::receive_queue::HeldPool;
 use crate::tcp::scan_budget::ScanBudget;
 use crate::tcp::send_queue::SegmentPool;
-use crate::tcp::{Behaviour, Config, EcnField, Outgoing, Payload, Pools, Unusual};
+use crate::tcp::{Behaviour, Burst, Config, EcnField, Outgoing, Payload, Pools, Unusual};
 use crate::time::Instant;
 use crate::wire::tcp::{Options, SeqNumber, Timestamps};
 use crate::wire::tcp_rdma::{Rid, Transfer};
@@ -176,7 +176,8 @@ impl End {
         let mut sent = Vec::new();
         loop {
             let straight = !Unusual::of(&self.tcp).intersects(Unusual::SEND);
-            let begun = if straight { self.tcp.begin_burst(self.now, &mut self.pools, false) } else { None };
+            let begun =
+                if straight { Burst::begin(&mut self.tcp, self.now, &mut self.pools, false) } else { None };
             let Some(mut burst) = begun else {
                 let Some(outgoing) = self.poll() else { return sent };
                 let Some(segment) = &outgoing.segment else { continue };
@@ -189,12 +190,12 @@ impl End {
                 let mut header = Header { seq: segment.seq, ..Header::from(*burst.header()) };
                 header.options.rdma = self.tcp.rdma_option().of(&segment);
                 sent.push(self.shown(&header, &segment, false));
-                if !self.tcp.next_of_burst(self.now, &mut self.pools, &mut burst, u32::MAX) {
+                if !burst.advance(&mut self.tcp, self.now, &mut self.pools, u32::MAX) {
                     break;
                 }
                 self.followed += 1;
             }
-            self.tcp.end_burst(self.now, &mut self.pools, &mut burst);
+            burst.end(&mut self.tcp, self.now, &mut self.pools);
         }
     }
 
