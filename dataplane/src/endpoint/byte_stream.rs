@@ -3,7 +3,7 @@
 
 use crate::byte_stream::ByteRun;
 use crate::device::Frame;
-use crate::tcp::{self, Pools};
+use crate::tcp::{self, Pools, Successors};
 use crate::time::Instant;
 use crate::wire::segment::Segment;
 
@@ -63,7 +63,7 @@ impl<F: Frame> ByteStream<'_, F> {
             if successors.is_none() {
                 // TCP looks at its queue: what was consumed is not in it.
                 tcp.pass(core::mem::take(&mut passed));
-                successors = tcp.successors(segment, pools);
+                successors = Successors::after(tcp, segment, pools);
             }
             let Some(successors) = &mut successors else { break None };
             let Some(next) = burst.next_after(segment) else { break None };
@@ -71,12 +71,12 @@ impl<F: Frame> ByteStream<'_, F> {
                 break Some(next);
             }
             if !successors.add(segment) {
-                tcp.accept_marks(*now, successors, segment, pools);
+                successors.count_with_marks(tcp, *now, segment, pools);
             }
             frame = next;
         };
         if let Some(successors) = &successors {
-            tcp.accept_successors(successors);
+            successors.count(tcp);
         }
         tcp.pass(passed);
         halves.inbound.tell();

@@ -8,7 +8,7 @@ use crate::device::Frame;
 use crate::mpa::contiguous::{ContiguousFpdu, InFrame, Marked, Unmarked};
 use crate::mpa::receiver::Ulpdu;
 use crate::qp::receiver::{Fault, Placed, ReceiveContext, Received, Receiver};
-use crate::tcp::Refusal;
+use crate::tcp::{Refusal, Successors};
 use crate::wire::segment::Segment;
 
 use super::burst::Burst;
@@ -159,14 +159,14 @@ impl<F: Frame> RdmapStream<'_, F> {
             if successors.is_none() {
                 // TCP looks at its queue: what was consumed is not in it.
                 tcp.accept_consumed(None, 0);
-                successors = tcp.successors(segment, pools);
+                successors = Successors::after(tcp, segment, pools);
             }
             let next = loop {
                 let Some(counted) = &mut successors else { break 'segments Left::Nothing(None) };
                 let Some(next) = burst.next_after(segment) else { break 'segments Left::Nothing(None) };
                 if counted.expect(segment) {
                     if !counted.add(segment) {
-                        tcp.accept_marks(*now, counted, segment, pools);
+                        counted.count_with_marks(tcp, *now, segment, pools);
                     }
                     break next;
                 }
@@ -180,7 +180,7 @@ impl<F: Frame> RdmapStream<'_, F> {
                 if kept.refusal.is_some() || burst.is_empty() {
                     break 'segments Left::Nothing(kept.refusal);
                 }
-                successors = tcp.successors(segment, pools);
+                successors = Successors::after(tcp, segment, pools);
             };
             (frame, consumed) = (next, 0);
         };

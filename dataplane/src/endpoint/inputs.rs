@@ -11,7 +11,7 @@ use crate::device::Frame;
 use crate::qp::error::StreamError;
 use crate::qp::shared::SharedQp;
 use crate::ring::{Direction, Event, FullOperation};
-use crate::tcp::{self, Changes, CloseReason};
+use crate::tcp::{self, Changes, CloseReason, PathMtu};
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
@@ -176,7 +176,7 @@ impl<F: Frame> Endpoint<'_, F> {
 
     /// Limits segments to `mss_octets`: a path to the peer was found to be narrow before.
     pub(crate) fn limit_mss(&mut self, mss_octets: u16) {
-        self.connection.tcp.limit_mss(self.now, mss_octets);
+        PathMtu::of(&mut self.connection.tcp).limit_mss(self.now, mss_octets);
     }
 
     /// Resets the connection at `deadline` unless it is open by then.
@@ -293,8 +293,12 @@ impl<F: Frame> Endpoint<'_, F> {
     /// segment at `seq`. Returns `None` if that segment is not outstanding (RFC 5927 §7).
     // Requirements: MPA-9.1-01
     pub(crate) fn on_packet_too_big(&mut self, seq: SeqNumber, mss_octets: u16) -> Option<Outcome> {
-        let outstanding =
-            self.connection.tcp.on_packet_too_big(self.now, seq, mss_octets, &mut self.context.pools);
+        let outstanding = PathMtu::of(&mut self.connection.tcp).on_packet_too_big(
+            self.now,
+            seq,
+            mss_octets,
+            &mut self.context.pools,
+        );
         outstanding.then_some(Outcome::SCHEDULE)
     }
 

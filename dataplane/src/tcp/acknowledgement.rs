@@ -6,10 +6,12 @@ use crate::wire::tcp::{Flags, Header, SeqNumber};
 
 use super::congestion::{AckSample, CongestionControl, Signal};
 use super::counters::Counters;
+use super::losses::LossRepair;
 use super::rack::Rack;
-use super::recovery::{DUPLICATE_THRESHOLD, Phase};
+use super::recovery::Phase;
 use super::sack_blocks::Block;
-use super::send_queue::{Segment, SegmentPool, SegmentState, SendPayload, SendQueue, Verdict};
+use super::send_queue::{Segment, SegmentState, SendPayload};
+use super::send_state::SendState;
 use super::timers::Timer;
 use super::timestamps::{TimestampClock, is_before};
 use super::unusual::Unusual;
@@ -39,6 +41,32 @@ pub(super) struct Delivery {
 struct Selective {
     blocks: arrayvec::ArrayVec<Block, 4>,
     duplicate: Option<Block>,
+}
+
+impl Selective {
+    /// The valid blocks of a header: those inside the outstanding octets, and a first block below the
+    /// acknowledgement number or inside the second block, which reports a duplicate (RFC 2883 §4).
+    fn of(header: &Header, send: &SendState) -> Self {
+        let mut selective = Self::default();
+        let blocks = &header.options.sack;
+        for (index, &(left, right)) in blocks.iter().enumerate() {
+            // Our FIN has a sequence number, but is not an octet.
+            let after_fin = send.acknowledges_fin(right);
+            let right = if after_fin { send.queue.nxt() } else { right };
+            if left >= right || right > send.queue.nxt() {
+                continue;
+            }
+            let below = right <= header.ack;
+            let inside_next = blocks.get(1).is_some_and(|next| next.0 <= left && right <= next.1);
+            if index == 0 && (below || inside_next) {
+                let recent = i64::from(send.una - left) <= i64::from(send.max_window_octets);
+                selective.duplicate = recent.then_some((left, right));
+            } else if left >= header.ack {
+                selective.blocks.push((left, right));
+            }
+        }
+        selective
+    }
 }
 
 /// The acknowledgement number of a segment without that of the FIN, and its timestamp echo.
@@ -109,175 +137,134 @@ pub(super) struct AckKind {
     pub(super) duplicate: bool,
 }
 
-impl Connection {
-    /// Returns true if the acknowledgement number `ack` of a connection without
-    /// [rare conditions](super::Unusual::RECEIVE) acknowledges something new.
+/// An acknowledgement while a connection accepts it.
+pub(super) struct Acknowledgement<'c, P, F> {
+    tcp: &'c mut Connection,
+    pools: &'c mut Pools<P, F>,
+    now: Instant,
+    /// SND.UNA before it.
+    una: SeqNumber,
+    /// The octets that were outstanding before it, and those of them not selectively acknowledged.
+    flight_octets: u32,
+    outstanding_octets: u32,
+    delivery: Delivery,
+}
+
+impl<'c, P: SendPayload, F> Acknowledgement<'c, P, F> {
     #[inline]
-    pub(super) fn advances(&self, ack: SeqNumber) -> bool {
-        debug_assert!(!self.send.fin.is_queued() || self.state != State::Established, "a FIN needs more");
-        ack > self.send.una && ack <= self.send.queue.nxt()
+    fn new(tcp: &'c mut Connection, now: Instant, pools: &'c mut Pools<P, F>) -> Self {
+        let send = &tcp.send;
+        let (una, flight_octets) = (send.una, send.flight_octets());
+        let outstanding_octets = send.queue.outstanding_octets();
+        Self { una, flight_octets, outstanding_octets, tcp, pools, now, delivery: Delivery::default() }
     }
 
-    /// Returns true if the acknowledgement number `ack` of such a connection acknowledges nothing new, and is
-    /// no duplicate acknowledgement (RFC 5681 §2): it changes no more than the window.
-    #[inline]
-    pub(super) fn repeats<P>(
-        &self,
-        ack: SeqNumber,
-        carries_nothing: bool,
-        segments: &SegmentPool<P>,
-    ) -> bool {
-        ack == self.send.una
-            && (self.send.queue.is_empty() && !self.timers.repairs()
-                || !carries_nothing
-                    && self.send.queue.outstanding_octets() > 0
-                    && !self.may_have_lost(segments))
-    }
-
-    /// Returns true if no loss is known or suspected, and nothing that was done about one could still be
-    /// undone.
-    #[inline]
-    pub(super) fn suspects_no_loss(&self) -> bool {
-        self.recovery.is_at_rest() && !self.send.queue.has_holes() && !self.timers.is_set(Timer::Reorder)
-    }
-
-    /// Accepts an acknowledgement that [advances](Self::advances) SND.UNA. The search for losses is left out
-    /// if the oldest segment in flight rules any loss out.
+    /// Has a connection without [rare conditions](Unusual::RECEIVE) accept an acknowledgement that
+    /// [advances](SendState::advances) SND.UNA. The search for losses is left out if the oldest segment in
+    /// flight rules any loss out.
     #[inline(never)]
-    pub(super) fn advance<P: SendPayload, F>(
-        &mut self,
+    pub(super) fn advance(
+        tcp: &'c mut Connection,
         now: Instant,
         acknowledged: Acknowledged,
-        pools: &mut Pools<P, F>,
+        pools: &'c mut Pools<P, F>,
     ) {
-        let ack = acknowledged.ack;
-        let flight = self.send.flight_octets();
-        let outstanding = self.send.queue.outstanding_octets();
-        let una = self.send.una;
-        let acked_octets = (ack - una).max(0) as u32;
-        let mut delivery = Delivery { acked_octets, ..Delivery::default() };
-        self.deliver_in_order(now, acknowledged, &mut delivery, pools);
-        self.send.una = ack;
-        self.record_progress(now, &delivery);
-        self.recovery.duplicate_acks = 0;
-        if self.may_have_lost(&pools.segments) {
-            self.repair(now, ack, true, outstanding, &delivery, pools);
-            self.unusual |= Unusual::of(self);
+        let mut accepted = Self::new(tcp, now, pools);
+        accepted.delivery.acked_octets = (acknowledged.ack - accepted.una).max(0) as u32;
+        accepted.deliver_in_order(acknowledged);
+        accepted.tcp.send.una = acknowledged.ack;
+        accepted.record_progress();
+        accepted.tcp.recovery.duplicate_acks = 0;
+        if accepted.tcp.may_have_lost(&accepted.pools.segments) {
+            accepted.repair(acknowledged.ack, true);
+            accepted.tcp.unusual |= Unusual::of(accepted.tcp);
         }
-        self.grow(now, false, una, flight, &delivery);
-        self.rearm(now, true, false);
+        accepted.grow(false);
+        accepted.rearm(true, false);
     }
 
-    /// Returns false if the oldest segment in flight shows that RACK would find no loss: it was sent once,
-    /// and after everything that was delivered, and so were those after it.
-    #[inline]
-    fn may_have_lost<P>(&self, segments: &SegmentPool<P>) -> bool {
-        self.ack.sack
-            && self
-                .send
-                .queue
-                .oldest(segments)
-                .is_some_and(|oldest| oldest.retransmitted() || self.recovery.rack.has_overtaken(oldest))
-    }
-
-    /// Accepts the acknowledgement of a segment that is otherwise acceptable.
-    pub(super) fn on_ack<P: SendPayload, F>(
-        &mut self,
+    /// Has a connection accept the acknowledgement of a segment that is otherwise acceptable.
+    pub(super) fn accept(
+        tcp: &'c mut Connection,
         now: Instant,
         header: &Header,
         carries_nothing: bool,
-        pools: &mut Pools<P, F>,
+        pools: &'c mut Pools<P, F>,
     ) -> Result<Changes, Refusal> {
         let ack = header.ack;
-        if !self.send.is_acceptable_ack(ack) {
-            self.owe_ack();
+        if !tcp.send.is_acceptable_ack(ack) {
+            tcp.owe_ack();
             return Err(Refusal::BadAck);
         }
-        if self.state == State::TimeWait {
+        if tcp.state == State::TimeWait {
             // Only a FIN sent again arrives here: acknowledge it and wait anew.
             if header.flags.contains(Flags::FIN) {
-                self.owe_ack();
-                self.timers.set(Timer::Linger, now + crate::limits::LINGER_NS);
+                tcp.owe_ack();
+                tcp.timers.set(Timer::Linger, now + crate::limits::LINGER_NS);
             }
             return Ok(Changes::empty());
         }
-        if ack < self.send.una {
+        if ack < tcp.send.una {
             return Ok(Changes::empty());
         }
-        self.probe.on_ack();
-        let mut selective = self.selective(header);
-        if !selective.blocks.is_empty() && !pools.scan_budget.begin_scan() {
-            selective.blocks.clear();
-        }
-        let same_window = self.send.scaled(header.window) == self.send.window_octets;
-        let duplicate =
-            ack == self.send.una && carries_nothing && same_window && self.send.queue.in_flight_octets() > 0;
-        self.accept_window(header);
-        let fin_acked = self.send.acknowledges_fin(ack);
-        let data_ack = if fin_acked { self.send.queue.nxt() } else { ack };
-        let flight = self.send.flight_octets();
-        let outstanding = self.send.queue.outstanding_octets();
-        let una = self.send.una;
-        let echo = header.options.timestamps.map(|clock| clock.echo);
-        let delivery = self.deliver(now, Acknowledged { ack: data_ack, echo }, &selective, pools);
-        self.send.una = ack;
-        if ack > una {
-            self.record_progress(now, &delivery);
-        }
-        self.judge_tail_probe(now, ack, &selective, duplicate && !delivery.newly_sacked);
-        self.count_duplicates(duplicate, ack > una, &delivery);
-        self.judge_timeout(now, AckKind { advanced: ack > una, duplicate }, &delivery, pools);
-        self.repair(now, ack, ack > una, outstanding, &delivery, pools);
-        self.undo_if_spurious(now, header, &selective, pools);
-        let ece = self.ecn.is_negotiated() && header.flags.contains(Flags::ECE);
-        self.grow(now, ece, una, flight, &delivery);
-        self.rearm(now, ack > una, fin_acked);
-        let mut changes = Changes::empty();
-        if ack > una {
-            changes |= Changes::ACKNOWLEDGED;
-            if fin_acked {
-                changes |= self.on_fin_acknowledged(now);
-            }
-        }
-        Ok(changes)
+        tcp.probe.on_ack();
+        Ok(Self::new(tcp, now, pools).accept_new(header, carries_nothing))
     }
 
-    /// The valid blocks of a header: those inside the outstanding octets, and a first block below the
-    /// acknowledgement number or inside the second block, which reports a duplicate (RFC 2883 §4).
-    fn selective(&self, header: &Header) -> Selective {
-        let mut selective = Selective::default();
-        if !self.ack.sack {
-            return selective;
+    /// Accepts an acknowledgement that is not older than others.
+    fn accept_new(mut self, header: &Header, carries_nothing: bool) -> Changes {
+        let (ack, send) = (header.ack, &self.tcp.send);
+        let mut selective =
+            if self.tcp.ack.sack { Selective::of(header, send) } else { Selective::default() };
+        if !selective.blocks.is_empty() && !self.pools.scan_budget.begin_scan() {
+            selective.blocks.clear();
         }
-        let blocks = &header.options.sack;
-        for (index, &(left, right)) in blocks.iter().enumerate() {
-            // Our FIN has a sequence number, but is not an octet.
-            let after_fin = self.send.acknowledges_fin(right);
-            let right = if after_fin { self.send.queue.nxt() } else { right };
-            if left >= right || right > self.send.queue.nxt() {
-                continue;
-            }
-            let below = right <= header.ack;
-            let inside_next = blocks.get(1).is_some_and(|next| next.0 <= left && right <= next.1);
-            if index == 0 && (below || inside_next) {
-                let recent = i64::from(self.send.una - left) <= i64::from(self.send.max_window_octets);
-                selective.duplicate = recent.then_some((left, right));
-            } else if left >= header.ack {
-                selective.blocks.push((left, right));
+        let same_window = send.scaled(header.window) == send.window_octets;
+        let duplicate =
+            ack == self.una && carries_nothing && same_window && send.queue.in_flight_octets() > 0;
+        let kind = AckKind { advanced: ack > self.una, duplicate };
+        self.tcp.accept_window(header);
+        let fin_acked = self.tcp.send.acknowledges_fin(ack);
+        let data_ack = if fin_acked { self.tcp.send.queue.nxt() } else { ack };
+        let echo = header.options.timestamps.map(|clock| clock.echo);
+        self.delivery = self.deliver(Acknowledged { ack: data_ack, echo }, &selective);
+        self.tcp.send.una = ack;
+        if kind.advanced {
+            self.record_progress();
+        }
+        self.judge_tail_probe(ack, &selective, duplicate && !self.delivery.newly_sacked);
+        self.count_duplicates(kind);
+        LossRepair::of(self.tcp).judge_timeout(self.now, kind, &self.delivery, self.pools);
+        self.repair(ack, kind.advanced);
+        self.undo_if_spurious(header, &selective);
+        self.grow(self.tcp.ecn.is_negotiated() && header.flags.contains(Flags::ECE));
+        self.rearm(kind.advanced, fin_acked);
+        let mut changes = Changes::empty();
+        if kind.advanced {
+            changes |= Changes::ACKNOWLEDGED;
+            if fin_acked {
+                changes |= self.tcp.on_fin_acknowledged(self.now);
             }
         }
-        selective
+        changes
     }
 
     /// Removes acknowledged segments from the queue and marks those that are selectively acknowledged.
-    fn deliver<P: SendPayload, F>(
-        &mut self,
-        now: Instant,
-        acknowledged: Acknowledged,
-        selective: &Selective,
-        pools: &mut Pools<P, F>,
-    ) -> Delivery {
-        let (queue, mut deliveries) = self.deliveries(now, acknowledged);
+    fn deliver(&mut self, acknowledged: Acknowledged, selective: &Selective) -> Delivery {
+        let Connection { send, recovery, rtt, timestamps, counters, .. } = &mut *self.tcp;
+        let acked_octets = (acknowledged.ack - self.una).max(0) as u32;
+        let mut deliveries = Deliveries {
+            now: self.now,
+            acknowledged,
+            least_ns: rtt.least_ns().unwrap_or(0),
+            until: recovery.until,
+            probe_end: recovery.tail_probe.map(|probe| probe.end),
+            clocks: timestamps,
+            rack: &mut recovery.rack,
+            counters,
+            delivery: Delivery { acked_octets, ..Delivery::default() },
+        };
+        let (queue, pools) = (&mut send.queue, &mut *self.pools);
         let mut record = |segment: &Segment<()>, count| deliveries.record(segment, count);
         queue.acknowledge(&mut pools.segments, acknowledged.ack, &mut record);
         let sacked_before = queue.sacked_segments();
@@ -286,42 +273,32 @@ impl Connection {
         Delivery { newly_sacked, ..deliveries.delivery }
     }
 
-    /// Removes acknowledged segments from the queue, in which there is no hole, and adds them to `delivery`:
-    /// those that were sent once together, any others as [`deliver`](Self::deliver) does.
+    /// Removes acknowledged segments from the queue, in which there is no hole: those that were sent once
+    /// together, any others as [`deliver`](Self::deliver) does.
     #[inline]
-    fn deliver_in_order<P: SendPayload, F>(
-        &mut self,
-        now: Instant,
-        acknowledged: Acknowledged,
-        delivery: &mut Delivery,
-        pools: &mut Pools<P, F>,
-    ) {
-        let oldest_end = self.send.queue.oldest(&pools.segments).map(Segment::end);
-        if oldest_end.is_none_or(|end| self.recovery.rack.is_in_order(end)) {
-            let segments = self.send.queue.acknowledge_sent_once(&mut pools.segments, acknowledged.ack);
-            if segments.count > 0 {
-                self.recovery.rack.on_delivered_in_order(now, &segments);
-                delivery.octets = segments.octets;
-                delivery.largest_octets = segments.largest_octets;
-                delivery.rtt_ns = Some(now - segments.sent_at);
+    fn deliver_in_order(&mut self, acknowledged: Acknowledged) {
+        let (queue, rack) = (&mut self.tcp.send.queue, &mut self.tcp.recovery.rack);
+        let segments = &mut self.pools.segments;
+        let oldest_end = queue.oldest(segments).map(Segment::end);
+        if oldest_end.is_none_or(|end| rack.is_in_order(end)) {
+            let sent_once = queue.acknowledge_sent_once(segments, acknowledged.ack);
+            if sent_once.count > 0 {
+                rack.on_delivered_in_order(self.now, &sent_once);
+                self.delivery.octets = sent_once.octets;
+                self.delivery.largest_octets = sent_once.largest_octets;
+                self.delivery.rtt_ns = Some(self.now - sent_once.sent_at);
             }
         }
-        let oldest = self.send.queue.oldest(&pools.segments);
-        if oldest.is_some_and(|oldest| oldest.end() <= acknowledged.ack) {
-            self.deliver_others(now, acknowledged, delivery, pools);
+        if queue.oldest(segments).is_some_and(|oldest| oldest.end() <= acknowledged.ack) {
+            self.deliver_others(acknowledged);
         }
     }
 
     /// Removes the acknowledged segments that are left after those which were sent once and in order.
     #[cold]
-    fn deliver_others<P: SendPayload, F>(
-        &mut self,
-        now: Instant,
-        acknowledged: Acknowledged,
-        delivery: &mut Delivery,
-        pools: &mut Pools<P, F>,
-    ) {
-        let others = self.deliver(now, acknowledged, &Selective::default(), pools);
+    fn deliver_others(&mut self, acknowledged: Acknowledged) {
+        let others = self.deliver(acknowledged, &Selective::default());
+        let delivery = &mut self.delivery;
         delivery.octets += others.octets;
         delivery.largest_octets = delivery.largest_octets.max(others.largest_octets);
         delivery.rtt_ns = delivery.rtt_ns.into_iter().chain(others.rtt_ns).min();
@@ -329,71 +306,48 @@ impl Connection {
         delivery.beyond |= others.beyond;
     }
 
-    /// The send queue, and what is to be recorded of the segments that an acknowledgement delivers.
     #[inline]
-    fn deliveries(&mut self, now: Instant, acknowledged: Acknowledged) -> (&mut SendQueue, Deliveries<'_>) {
-        let acked_octets = (acknowledged.ack - self.send.una).max(0) as u32;
-        let deliveries = Deliveries {
-            now,
-            acknowledged,
-            least_ns: self.rtt.least_ns().unwrap_or(0),
-            until: self.recovery.until,
-            probe_end: self.recovery.tail_probe.map(|probe| probe.end),
-            clocks: &self.timestamps,
-            rack: &mut self.recovery.rack,
-            counters: &mut self.counters,
-            delivery: Delivery { acked_octets, ..Delivery::default() },
-        };
-        (&mut self.send.queue, deliveries)
-    }
-
-    #[inline]
-    pub(super) fn record_progress(&mut self, now: Instant, delivery: &Delivery) {
-        self.activity.last_progress = now;
-        self.path.on_delivered(delivery.largest_octets);
-        match delivery.rtt_ns {
-            Some(rtt_ns) => self.rtt.sample(now, rtt_ns),
-            None => self.rtt.progress(),
+    fn record_progress(&mut self) {
+        self.tcp.activity.last_progress = self.now;
+        self.tcp.path.on_delivered(self.delivery.largest_octets);
+        match self.delivery.rtt_ns {
+            Some(rtt_ns) => self.tcp.rtt.sample(self.now, rtt_ns),
+            None => self.tcp.rtt.progress(),
         }
     }
 
     /// RFC 8985 §7.4: whether the tail was lost. If the probe repaired the loss, no other algorithm sees it,
     /// so the window is reduced here.
-    fn judge_tail_probe(
-        &mut self,
-        now: Instant,
-        ack: SeqNumber,
-        selective: &Selective,
-        bare_duplicate: bool,
-    ) {
-        let Some(probe) = self.recovery.tail_probe else { return };
+    fn judge_tail_probe(&mut self, ack: SeqNumber, selective: &Selective, bare_duplicate: bool) {
+        let Connection { recovery, congestion, send, .. } = &mut *self.tcp;
+        let Some(probe) = recovery.tail_probe else { return };
         if ack < probe.end {
             return;
         }
         let came_twice = selective.duplicate.is_some_and(|block| block.1 == probe.end);
         if !probe.retransmission || came_twice {
-            self.recovery.tail_probe = None;
+            recovery.tail_probe = None;
         } else if ack > probe.end {
-            self.recovery.tail_probe = None;
-            self.congestion.on_congestion(now, self.send.flight_octets(), Signal::Loss);
-            self.congestion.on_recovered(now);
+            recovery.tail_probe = None;
+            congestion.on_congestion(self.now, send.flight_octets(), Signal::Loss);
+            congestion.on_recovered(self.now);
         } else if bare_duplicate {
-            self.recovery.tail_probe = None;
+            recovery.tail_probe = None;
         }
     }
 
     /// Duplicate acknowledgements stand in for selective ones (RFC 5681 §3.2, RFC 6582).
-    fn count_duplicates(&mut self, duplicate: bool, advanced: bool, delivery: &Delivery) {
-        if self.ack.sack {
+    fn count_duplicates(&mut self, kind: AckKind) {
+        if self.tcp.ack.sack {
             return;
         }
-        let duplicates = &mut self.recovery.duplicate_acks;
-        if duplicate {
+        let duplicates = &mut self.tcp.recovery.duplicate_acks;
+        if kind.duplicate {
             *duplicates = duplicates.saturating_add(1);
-        } else if advanced {
+        } else if kind.advanced {
             // The segment that filled the hole had no duplicate acknowledgement.
-            let segments = delivery.acked_octets / self.path.emss_octets().max(1);
-            *duplicates = match self.recovery.phase {
+            let segments = self.delivery.acked_octets / self.tcp.path.emss_octets().max(1);
+            *duplicates = match self.tcp.recovery.phase {
                 Phase::Fast(_) => duplicates.saturating_sub(segments.saturating_sub(1)),
                 Phase::Open | Phase::Timeout { .. } => 0,
             };
@@ -401,172 +355,83 @@ impl Connection {
     }
 
     /// Ends a recovery that is complete, finds further losses, and sets the window while they are repaired.
-    pub(super) fn repair<P: SendPayload, F>(
-        &mut self,
-        now: Instant,
-        ack: SeqNumber,
-        advanced: bool,
-        outstanding: u32,
-        delivery: &Delivery,
-        pools: &mut Pools<P, F>,
-    ) {
-        let complete = self.send.una >= self.recovery.until;
-        match self.recovery.phase {
-            Phase::Fast(_) if complete => {
-                self.congestion.on_recovered(now);
-                self.recovery.rack.on_recovered();
-                self.recovery.phase = Phase::Open;
-                self.recovery.duplicate_acks = 0;
-            }
-            Phase::Timeout { .. } if complete => self.recovery.phase = Phase::Open,
-            Phase::Open | Phase::Fast(_) | Phase::Timeout { .. } => {}
-        }
-        let found = if self.ack.sack {
-            self.detect_losses(now, pools)
+    fn repair(&mut self, ack: SeqNumber, advanced: bool) {
+        let (now, outstanding) = (self.now, self.outstanding_octets);
+        let mut losses = LossRepair::of(self.tcp);
+        losses.end_if_complete(now);
+        let found = if losses.sack {
+            losses.detect(now, self.pools)
         } else {
-            self.detect_losses_by_duplicates(now, ack, advanced, outstanding, pools)
+            losses.detect_by_duplicates(now, ack, advanced, outstanding, self.pools)
         };
-        let (emss, pipe) = (self.path.emss_octets(), self.pipe_octets());
-        if let Phase::Fast(prr) = &mut self.recovery.phase {
-            let delivered = if self.ack.sack || advanced { delivery.octets } else { emss };
-            let threshold = self.congestion.threshold_octets();
-            let window = prr.window_octets(delivered, pipe, threshold, emss, advanced && !found);
-            self.congestion.set_window(window);
-        }
+        let delivered = if losses.sack || advanced { self.delivery.octets } else { losses.emss_octets };
+        losses.limit_window(delivered, advanced && !found);
     }
 
-    /// RFC 6582 §3.2: the third duplicate, and in recovery each partial acknowledgement, stands for one lost
-    /// segment.
-    fn detect_losses_by_duplicates<P: SendPayload, F>(
-        &mut self,
-        now: Instant,
-        ack: SeqNumber,
-        advanced: bool,
-        outstanding: u32,
-        pools: &mut Pools<P, F>,
-    ) -> bool {
-        let partial = advanced && matches!(self.recovery.phase, Phase::Fast(_));
-        let third = !advanced
-            && self.recovery.is_open()
-            && self.recovery.duplicate_acks == DUPLICATE_THRESHOLD
-            // §3.2 step 1: not for segments that an earlier recovery retransmitted.
-            && ack >= self.recovery.until;
-        if !partial && !third {
-            return false;
-        }
-        // A hole inside a segment comes from a middlebox: the rest of the segment is in flight.
-        let una = self.send.una;
-        let found = self.send.queue.mark_lost(&mut pools.segments, &mut pools.scan_budget, |segment| {
-            if segment.seq == una { Verdict::Lost } else { Verdict::Stop }
-        });
-        if third {
-            self.begin_fast_recovery(now, outstanding);
-        }
-        found
-    }
-
-    fn undo_if_spurious<P: SendPayload, F>(
-        &mut self,
-        now: Instant,
-        header: &Header,
-        selective: &Selective,
-        pools: &mut Pools<P, F>,
-    ) {
+    fn undo_if_spurious(&mut self, header: &Header, selective: &Selective) {
+        let Connection { recovery, send, counters, timestamps, congestion, .. } = &mut *self.tcp;
         let mut spurious = false;
         if let Some(block) = selective.duplicate {
-            self.counters.duplicate_deliveries += 1;
+            counters.duplicate_deliveries += 1;
             // More duplicates than retransmissions come from the network (RFC 8985 §6.2 step 4).
-            if u64::from(self.counters.duplicate_deliveries) <= self.counters.retransmitted_segments {
-                self.recovery.rack.on_duplicate_delivery(self.send.una, self.send.queue.nxt());
+            if u64::from(counters.duplicate_deliveries) <= counters.retransmitted_segments {
+                recovery.rack.on_duplicate_delivery(send.una, send.queue.nxt());
             }
-            spurious |= self.recovery.on_duplicate_delivery(block);
+            spurious |= recovery.on_duplicate_delivery(block);
         }
-        if let Some(clock) = header.options.timestamps.filter(|_| self.timestamps.negotiated) {
-            spurious |= self.recovery.answers_first_sending(header.ack, clock.echo);
+        if let Some(clock) = header.options.timestamps.filter(|_| timestamps.negotiated) {
+            spurious |= recovery.answers_first_sending(header.ack, clock.echo);
         }
         if spurious {
-            self.undo_reduction(now, pools);
-        } else if self.recovery.is_open() && self.send.una > self.recovery.until {
-            let settled = (self.send.una - self.recovery.until) as u32 > self.congestion.window_octets();
+            LossRepair::of(self.tcp).undo_reduction(self.now, self.pools);
+        } else if recovery.is_open() && send.una > recovery.until {
+            let settled = (send.una - recovery.until) as u32 > congestion.window_octets();
             if settled {
-                self.recovery.forget_undo();
+                recovery.forget_undo();
             }
         }
     }
 
     /// Reports delivered octets and ECN marks to congestion control (RFC 3168 §6.1.2).
-    pub(super) fn grow(&mut self, now: Instant, ece: bool, una: SeqNumber, flight: u32, delivery: &Delivery) {
-        let in_recovery = matches!(self.recovery.phase, Phase::Fast(_));
-        if delivery.acked_octets > 0 {
-            let slow_start = self.congestion.window_octets() < self.congestion.threshold_octets();
-            let used_half = flight >= self.congestion.window_octets() / 2;
+    fn grow(&mut self, ece: bool) {
+        let Connection { recovery, send, congestion, rtt, ecn, counters, .. } = &mut *self.tcp;
+        let in_recovery = matches!(recovery.phase, Phase::Fast(_));
+        if self.delivery.acked_octets > 0 {
+            let slow_start = congestion.window_octets() < congestion.threshold_octets();
+            let used_half = self.flight_octets >= congestion.window_octets() / 2;
             let sample = AckSample {
-                now,
-                octets: delivery.acked_octets,
-                flight_octets: flight,
-                limited: una < self.send.cwnd_limited_until || (slow_start && used_half),
-                rtt_ns: delivery.rtt_ns,
-                smoothed_rtt_ns: self.rtt.smoothed_ns(),
-                ack: self.send.una,
-                highest_sent: self.send.queue.nxt(),
+                now: self.now,
+                octets: self.delivery.acked_octets,
+                flight_octets: self.flight_octets,
+                limited: self.una < send.cwnd_limited_until || (slow_start && used_half),
+                rtt_ns: self.delivery.rtt_ns,
+                smoothed_rtt_ns: rtt.smoothed_ns(),
+                ack: send.una,
+                highest_sent: send.queue.nxt(),
                 ece,
             };
-            self.congestion.on_ack(&sample, in_recovery);
+            congestion.on_ack(&sample, in_recovery);
         }
         // RFC 3168 §6.1.2: segments sent after the reduction carry CWR. Until one is acknowledged, echoes are
         // of old marks.
-        if ece && self.recovery.is_open() && self.send.una > self.recovery.ecn_until {
-            self.congestion.on_congestion(now, flight, Signal::Ecn);
-            self.recovery.ecn_until = self.send.queue.nxt();
-            self.ecn.reduced = true;
-            self.counters.ecn_reductions += 1;
+        if ece && recovery.is_open() && send.una > recovery.ecn_until {
+            congestion.on_congestion(self.now, self.flight_octets, Signal::Ecn);
+            recovery.ecn_until = send.queue.nxt();
+            ecn.reduced = true;
+            counters.ecn_reductions += 1;
         }
     }
 
     /// RFC 6298 §5.2, §5.3; RFC 8985 §7.2.
     #[inline]
-    pub(super) fn rearm(&mut self, now: Instant, advanced: bool, fin_acked: bool) {
-        if !self.send.queue.is_outstanding() && (!self.send.fin.is_sent() || fin_acked) {
-            self.timers.clear(Timer::Retransmit);
-            self.timers.clear(Timer::Probe);
+    fn rearm(&mut self, advanced: bool, fin_acked: bool) {
+        let Connection { send, timers, .. } = &mut *self.tcp;
+        if !send.queue.is_outstanding() && (!send.fin.is_sent() || fin_acked) {
+            timers.clear(Timer::Retransmit);
+            timers.clear(Timer::Probe);
         } else if advanced {
-            self.arm_retransmit(now);
-            self.arm_probe(now);
-        }
-    }
-
-    fn on_fin_acknowledged(&mut self, now: Instant) -> Changes {
-        match self.state {
-            State::FinWait1 => {
-                // The peer may send for as long as it likes; the layer above limits the wait.
-                // Requirements: DDP-6.2.1-06
-                self.state = State::FinWait2;
-            }
-            State::Closing => self.enter_time_wait(now),
-            State::LastAck => {
-                self.enter_closed(super::CloseReason::Finished);
-                return Changes::CLOSED;
-            }
-            _ => {}
-        }
-        Changes::empty()
-    }
-
-    /// Accepts the window of a segment that is not older than the last that changed it. That of a SYN is
-    /// never scaled (RFC 7323 §2.2).
-    pub(super) fn accept_window(&mut self, header: &Header) {
-        let field = header.window;
-        let syn = header.flags.contains(Flags::SYN);
-        let octets = if syn { u32::from(field) } else { self.send.scaled(field) };
-        self.record_window(header.seq, header.ack, octets);
-    }
-
-    /// Accepts a window of `octets` octets from a segment with these numbers.
-    #[inline]
-    pub(super) fn record_window(&mut self, seq: SeqNumber, ack: SeqNumber, octets: u32) {
-        if self.send.update_window(seq, ack, octets) {
-            self.timers.clear(Timer::Persist);
-            self.probe.on_window_grown();
+            self.tcp.arm_retransmit(self.now);
+            self.tcp.arm_probe(self.now);
         }
     }
 }

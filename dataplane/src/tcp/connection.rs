@@ -1,5 +1,7 @@
 //! The state of a connection, and what its user asks of it: to queue data, to consume it, to close.
 
+use core::num::NonZeroU32;
+
 use crate::limits;
 use crate::time::Instant;
 use crate::wire::tcp::{Header, SeqNumber};
@@ -447,15 +449,19 @@ impl Connection {
         }
     }
 
+    /// Sends no more than `limit_kbps` kilobytes of payload a second, from now on.
+    pub const fn set_rate_limit(&mut self, limit_kbps: Option<NonZeroU32>) {
+        self.config.behaviour.rate_limit_kbps = limit_kbps;
+    }
+
     /// When [`on_timer`](Self::on_timer) is to be called next.
     pub fn next_deadline(&self) -> Instant {
         self.timers.earliest()
     }
 
-    /// Octets believed to be in flight. Without selective acknowledgements, each duplicate acknowledgement
-    /// stands for one segment that has left the network (RFC 5681 §3.2).
+    /// Octets [believed to be in flight](Recovery::pipe_octets).
     pub(super) fn pipe_octets(&self) -> u32 {
-        self.send.queue.in_flight_octets().saturating_sub(self.recovery.left_octets(self.path.emss_octets()))
+        self.recovery.pipe_octets(&self.send.queue, self.path.emss_octets())
     }
 
     pub(super) fn arm_retransmit(&mut self, now: Instant) {

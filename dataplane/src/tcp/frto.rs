@@ -11,16 +11,17 @@
 
 use crate::time::Instant;
 
+use super::Pools;
 use super::acknowledgement::{AckKind, Delivery};
 use super::congestion::CongestionControl;
-use super::recovery::{Frto, Phase};
+use super::losses::LossRepair;
+use super::recovery::{Frto, Phase, Recovery};
 use super::send_queue::SendPayload;
-use super::{Connection, Pools};
 
 /// New segments that are sent after the first acknowledgement.
 const NEW_SEGMENTS: u8 = 2;
 
-impl Connection {
+impl LossRepair<'_> {
     /// Accepts an acknowledgement after a timeout: the timeout was spurious, or may still turn out to be, or
     /// was not.
     pub(super) fn judge_timeout<P: SendPayload, F>(
@@ -55,14 +56,14 @@ impl Connection {
         pools: &Pools<P, F>,
     ) -> bool {
         let complete = self.send.una >= self.recovery.until;
-        if self.ack.sack && delivery.original && !complete {
+        if self.sack && delivery.original && !complete {
             return true;
         }
         if ack.advanced {
-            let asks = !complete && delivery.octets > 0 && self.may_send_new(pools);
+            let asks = !complete && delivery.octets > 0 && self.send.may_send_new(&pools.segments);
             let next = if asks { Frto::Second { segments_left: NEW_SEGMENTS } } else { Frto::Over };
             self.recovery.phase = Phase::Timeout { frto: next };
-        } else if ack.duplicate && !self.ack.sack {
+        } else if ack.duplicate && !self.sack {
             self.recovery.phase = Phase::Timeout { frto: Frto::Over };
         }
         false
@@ -79,25 +80,17 @@ impl Connection {
             if !ack.advanced {
                 // As many segments as slow start would have sent: one again, and two new ones. An
                 // acknowledgement that advances lets the window grow to that by itself.
-                self.congestion.set_window(3 * self.path.emss_octets());
+                self.congestion.set_window(3 * self.emss_octets);
             }
         }
         false
     }
+}
 
-    /// Whether there is a segment never sent that the peer's window has room for.
-    fn may_send_new<P: SendPayload, F>(&self, pools: &Pools<P, F>) -> bool {
-        let next = self.send.queue.peek(&pools.segments);
-        next.is_some_and(|next| next.octets <= self.window_room())
-    }
-
-    fn window_room(&self) -> u32 {
-        (self.send.window_end() - self.send.queue.nxt()).max(0).cast_unsigned()
-    }
-
+impl Recovery {
     /// Whether only new segments are sent for now: how many more.
     pub(super) const fn frto_segments_left(&self) -> Option<u8> {
-        match self.recovery.phase {
+        match self.phase {
             Phase::Timeout { frto: Frto::Second { segments_left } } => Some(segments_left),
             _ => None,
         }
@@ -112,6 +105,6 @@ impl Connection {
             NEW_SEGMENTS => Frto::Over,
             _ => return,
         };
-        self.recovery.phase = Phase::Timeout { frto };
+        self.phase = Phase::Timeout { frto };
     }
 }

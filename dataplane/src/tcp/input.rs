@@ -8,14 +8,14 @@ use crate::limits;
 use crate::rate_limit::RateLimit;
 use crate::time::Instant;
 use crate::wire::segment::Segment;
-use crate::wire::tcp::{Flags, Header, SeqNumber, SeqRange, Timestamps};
+use crate::wire::tcp::{Flags, Header, SeqNumber, Timestamps};
 
-use super::ack_state::AckTiming;
-use super::acknowledgement::Acknowledged;
+use super::acknowledgement::{Acknowledged, Acknowledgement};
 use super::challenge::{Limit, limit_of};
 use super::ecn::EcnField;
-use super::receive_queue::Insertion;
-use super::send_queue::SendPayload;
+use super::send_queue::{SegmentPool, SendPayload};
+use super::successors::Successors;
+use super::text::Text;
 use super::timers::Timer;
 use super::unusual::Unusual;
 use super::{Changes, CloseReason, Connection, Disposition, Pools, Refusal, State};
@@ -32,52 +32,6 @@ pub struct Payload<F> {
     /// The ECN field of the IP header.
     pub ecn: EcnField,
 }
-
-/// Segments of a burst that follow one that TCP has accepted, one after the other in order, with the same
-/// acknowledgement, window, clock and ECN bits. They are counted together: TCP's state lags behind them until
-/// [`accept_successors`](Connection::accept_successors).
-///
-/// Example: after a segment that ends at 1000 of a window up to 5000, `next` is 1000 and `window_octets`
-/// 4000; after two of 1400 octets `next` is 3800, `last` 2400, `segments` 2 and `window_octets` 1200. Where
-/// octets from 3800 on wait beyond a gap, `window_octets` is 2800 at first.
-#[derive(Clone, Copy, Debug)]
-pub struct Successors {
-    /// Where the last of them begins, or without any the segment before them.
-    last: SeqNumber,
-    /// Where the next one begins.
-    next: SeqNumber,
-    /// Octets from there to the right edge of the window, or to those that wait beyond a gap.
-    window_octets: usize,
-    segments: u32,
-    ecn: u8,
-}
-
-impl Successors {
-    /// Returns true if `segment`, which is in the same burst and has the same acknowledgement, window and
-    /// clock, is next in order, and all of its payload, at least one octet, fits the window.
-    #[inline]
-    pub fn expect(&self, segment: &Segment) -> bool {
-        segment.seq == self.next && segment.payload_octets.wrapping_sub(1) < self.window_octets
-    }
-
-    /// Adds `segment`, which they [expect](Self::expect). Returns false, and adds nothing, if it has other
-    /// ECN bits, or CWR: [`accept_marks`](Connection::accept_marks) counts it then.
-    #[inline]
-    pub fn add(&mut self, segment: &Segment) -> bool {
-        if segment.ecn != self.ecn || segment.flags.contains(Flags::CWR) {
-            return false;
-        }
-        self.last = segment.seq;
-        self.next = segment.seq + segment.payload_octets as u32;
-        self.window_octets -= segment.payload_octets;
-        self.segments += 1;
-        true
-    }
-}
-
-// Each segment after the first of a burst is then acknowledged at once (RFC 5681 §4.2): none starts the timer
-// of a delayed ACK.
-const _: () = assert!(limits::DELAYED_ACK_SEGMENTS <= 2);
 
 impl Connection {
     /// Returns true if a segment is what a connection without [rare conditions](Unusual::RECEIVE) expects
@@ -96,7 +50,7 @@ impl Connection {
             && (segment.payload_octets == 0
                 || self.receive.accepts_in_place(&pools.held, segment.text_end())
                     && pools.held.free_frames() > 0)
-            && (self.advances(segment.ack)
+            && (self.send.advances(segment.ack)
                 || self.repeats(segment.ack, segment.payload_octets == 0, &pools.segments))
             && !cold::is_forced()
     }
@@ -113,8 +67,44 @@ impl Connection {
             && !segment.has_other_options
             && self.is_clock_of(now, segment.timestamps)
             && self.receive.awaits_fin()
-            && (self.advances(segment.ack) || self.repeats(segment.ack, false, &pools.segments))
+            && (self.send.advances(segment.ack) || self.repeats(segment.ack, false, &pools.segments))
             && !cold::is_forced()
+    }
+
+    /// Returns true if the acknowledgement number `ack` of a connection without
+    /// [rare conditions](Unusual::RECEIVE) acknowledges nothing new, and is
+    /// no duplicate acknowledgement (RFC 5681 §2): it changes no more than the window.
+    #[inline]
+    pub(super) fn repeats<P>(
+        &self,
+        ack: SeqNumber,
+        carries_nothing: bool,
+        segments: &SegmentPool<P>,
+    ) -> bool {
+        ack == self.send.una
+            && (self.send.queue.is_empty() && !self.timers.repairs()
+                || !carries_nothing
+                    && self.send.queue.outstanding_octets() > 0
+                    && !self.may_have_lost(segments))
+    }
+
+    /// Returns false if the oldest segment in flight shows that RACK would find no loss: it was sent once,
+    /// and after everything that was delivered, and so were those after it.
+    #[inline]
+    pub(super) fn may_have_lost<P>(&self, segments: &SegmentPool<P>) -> bool {
+        self.ack.sack
+            && self
+                .send
+                .queue
+                .oldest(segments)
+                .is_some_and(|oldest| oldest.retransmitted() || self.recovery.rack.has_overtaken(oldest))
+    }
+
+    /// Returns true if no loss is known or suspected, and nothing that was done about one could still be
+    /// undone.
+    #[inline]
+    fn suspects_no_loss(&self) -> bool {
+        self.recovery.is_at_rest() && !self.send.queue.has_holes() && !self.timers.is_set(Timer::Reorder)
     }
 
     /// Returns true if a segment has the timestamps option exactly if the ends have agreed on it, and its
@@ -143,7 +133,7 @@ impl Connection {
         );
         let mut changes = self.accept_header(now, segment, pools);
         if segment.payload_octets > 0 {
-            self.consume_in_place(now, segment);
+            Text::of(self).pass_in_place(now, segment);
             changes |= Changes::DATA;
         }
         changes
@@ -185,7 +175,7 @@ impl Connection {
         self.record_window(segment.seq, segment.ack, self.send.scaled(segment.window));
         if segment.ack != self.send.una {
             let echo = segment.timestamps.map(|clock| clock.echo);
-            self.advance(now, Acknowledged { ack: segment.ack, echo }, pools);
+            Acknowledgement::advance(self, now, Acknowledged { ack: segment.ack, echo }, pools);
             changes |= Changes::ACKNOWLEDGED;
         }
         self.record_arrival(now, segment.seq, segment.timestamps, segment.payload_octets);
@@ -221,70 +211,14 @@ impl Connection {
         self.ack.on_in_order(self.receive.queue.nxt(), self.receive.queue.has_gap());
     }
 
-    /// Returns the successors of `segment`, which was [accepted](Self::accept_expected) and consumed, or
-    /// [kept](Self::accept_beyond_gap) beyond a gap: none yet. Nothing is sent while a burst is accepted, so
-    /// what holds for the acknowledgement and the clock of `segment` holds for theirs. Returns `None` if they
-    /// need another look.
-    #[inline]
-    pub fn successors<P, F>(&self, segment: &Segment, pools: &Pools<P, F>) -> Option<Successors> {
-        let may_follow = !self.unusual.intersects(Unusual::RECEIVE)
-            && self.receive.awaits_fin()
-            && self.send.has_window(segment.ack, self.send.scaled(segment.window))
-            && self.repeats(segment.ack, false, &pools.segments)
-            && pools.held.free_frames() > 0
-            && !cold::is_forced();
-        may_follow.then(|| self.successors_from(segment, pools)).filter(|found| found.window_octets > 0)
-    }
-
-    /// Returns that no segment was counted yet after `segment`, the last one.
-    #[inline]
-    fn successors_from<P, F>(&self, segment: &Segment, pools: &Pools<P, F>) -> Successors {
-        Successors {
-            last: segment.seq,
-            next: self.receive.queue.nxt(),
-            window_octets: self.receive.octets_in_place(&pools.held),
-            segments: 0,
-            ecn: segment.ecn,
-        }
-    }
-
-    /// Counts `successors`, which are consumed or [passed](Self::pass) after this.
-    #[inline]
-    pub fn accept_successors(&mut self, successors: &Successors) {
-        if successors.segments > 0 {
-            let frames = self.receive.queue.frames() as u32 + 1;
-            self.receive.held_frames_peak = self.receive.held_frames_peak.max(frames);
-            self.send.repeat_window(successors.last);
-            self.receive.queue.advance_to(successors.next);
-            self.ack.on_in_order(successors.next, self.receive.queue.has_gap());
-            self.ack.on_successors(successors.segments);
-        }
-    }
-
     /// Counts `successors`, if there are any, and consumes the text that was taken in place, but for the last
     /// `left_octets` octets.
     #[inline(never)]
     pub fn accept_consumed(&mut self, successors: Option<Successors>, left_octets: usize) {
         if let Some(successors) = &successors {
-            self.accept_successors(successors);
+            successors.count(self);
         }
         self.pass(self.receive.queue.available() - left_octets);
-    }
-
-    /// Counts `successors`, and `segment` after them, which is next in order but says something new of
-    /// congestion.
-    #[inline(never)]
-    pub fn accept_marks<P, F>(
-        &mut self,
-        now: Instant,
-        successors: &mut Successors,
-        segment: &Segment,
-        pools: &Pools<P, F>,
-    ) {
-        self.accept_successors(successors);
-        self.send.repeat_window(segment.seq);
-        self.consume_in_place(now, segment);
-        *successors = self.successors_from(segment, pools);
     }
 
     /// Accepts a segment whose checksum holds, with any header.
@@ -354,7 +288,7 @@ impl Connection {
             changes |= Changes::ESTABLISHED;
         }
         let carries_nothing = payload.octets == 0 && !header.flags.contains(Flags::FIN);
-        match self.on_ack(now, header, carries_nothing, pools) {
+        match Acknowledgement::accept(self, now, header, carries_nothing, pools) {
             Ok(acknowledged) => changes |= acknowledged,
             Err(refusal) => return Disposition { changes, beyond_gap: None, refusal: Some(refusal) },
         }
@@ -384,29 +318,6 @@ impl Connection {
         self.receive.last_arrival = now;
         if let Some(clock) = timestamps.filter(|_| self.timestamps.negotiated) {
             self.timestamps.update(now, clock.value, seq, self.ack.last_sent);
-        }
-    }
-
-    /// Accepts the text of a segment, which is next in order, and lies in its frame.
-    #[inline]
-    fn consume_in_place(&mut self, now: Instant, segment: &Segment) {
-        let octets = segment.payload_octets;
-        self.record_marks(EcnField::from_bits(segment.ecn), segment.flags.contains(Flags::CWR));
-        self.receive.queue.advance_to(self.receive.queue.nxt() + octets as u32);
-        // Its frame counts, beside those that wait beyond a gap.
-        let frames = self.receive.queue.frames() as u32 + 1;
-        self.receive.held_frames_peak = self.receive.held_frames_peak.max(frames);
-        self.ack.on_in_order(self.receive.queue.nxt(), self.receive.queue.has_gap());
-        self.owe_ack_for_data(now, segment.flags.contains(Flags::PSH) || self.holds_several(octets));
-    }
-
-    /// Accepts the ECN marks of a segment with data, and whether its sender has reduced its window.
-    #[inline]
-    fn record_marks(&mut self, ecn: EcnField, window_reduced: bool) {
-        let changed = self.ecn.on_data(ecn == EcnField::CongestionExperienced, window_reduced);
-        if changed && self.ack.on_ce_change(self.receive.next(), !self.ecn.is_echoing()) {
-            self.unusual |= Unusual::ECHO_OWED;
-            self.timers.clear(Timer::DelayedAck);
         }
     }
 
@@ -578,82 +489,7 @@ impl Connection {
         {
             return Disposition::refused(Refusal::WrongState);
         }
-        let room = (self.receive.edge - seq).max(0) as usize;
-        let octets = payload.octets.min(room);
-        if octets == payload.octets && flags.contains(Flags::FIN) {
-            self.receive.on_fin(seq + octets as u32);
-        }
-        self.record_marks(payload.ecn, flags.contains(Flags::CWR));
-        let queue = &mut self.receive.queue;
-        if queue.may_hold(seq) {
-            // RFC 2883 §4.2: of several runs of duplicate octets the first is reported.
-            let duplicate = queue.first_duplicate(&pools.held, seq, seq + octets as u32);
-            duplicate.inspect(|block| self.ack.on_duplicate(*block));
-        }
-        let insertion = queue.insert(&mut pools.held, seq, payload.offset, octets, payload.frame);
-        self.receive.held_frames_peak = self.receive.held_frames_peak.max(self.receive.queue.frames() as u32);
-        let refused_in_part = |all: bool| (!all).then_some(Refusal::NoRoom);
-        match insertion {
-            Insertion::InOrder { filled_gap, all } => {
-                self.ack.on_in_order(self.receive.queue.nxt(), self.receive.queue.has_gap());
-                if filled_gap {
-                    self.ack.expect_small_window();
-                }
-                let many = self.holds_several(octets);
-                self.owe_ack_for_data(now, filled_gap || many || flags.contains(Flags::PSH));
-                Disposition { refusal: refused_in_part(all), ..Disposition::changed(Changes::DATA) }
-            }
-            Insertion::OutOfOrder { from, to, last, octets, all } => {
-                self.counters.out_of_order_segments += 1;
-                self.counters.out_of_order_bytes += u64::from(octets);
-                self.on_held(pools, (from, last));
-                self.owe_ack();
-                let refusal = refused_in_part(all);
-                Disposition {
-                    beyond_gap: Some(SeqRange { from, to }),
-                    refusal,
-                    ..Disposition::changed(Changes::empty())
-                }
-            }
-            Insertion::Duplicate => {
-                if seq >= self.receive.queue.nxt() && octets > 0 {
-                    // RFC 2883 §4 (4): the block that it lies in comes next.
-                    self.on_held(pools, (seq, seq + octets as u32));
-                }
-                self.owe_ack();
-                Disposition::refused(Refusal::Duplicate)
-            }
-            Insertion::NoRoom => {
-                self.owe_ack();
-                Disposition::refused(Refusal::NoRoom)
-            }
-        }
-    }
-
-    /// Octets beyond a gap are held: the next acknowledgement reports the run that they are in.
-    fn on_held<P, F>(&mut self, pools: &Pools<P, F>, mut block: (SeqNumber, SeqNumber)) {
-        if self.ack.has_incomplete_blocks() {
-            block = self.receive.queue.run_around(&pools.held, block.0, block.1);
-        }
-        self.ack.on_held(block);
-    }
-
-    /// Whether a segment of so many octets was several on the peer's side, which software or a device has
-    /// joined: every second one is acknowledged (RFC 5681 §4.2).
-    #[inline]
-    pub(super) fn holds_several(&self, octets: usize) -> bool {
-        octets > usize::from(self.receive.mss_octets)
-    }
-
-    /// RFC 5681 §4.2: a segment that fills a gap, or leaves one, is acknowledged at once. So is one with PSH:
-    /// its sender has nothing more to send for now, and an RDMA Write, which has no response, completes with
-    /// this ACK.
-    #[inline]
-    pub(super) fn owe_ack_for_data(&mut self, now: Instant, at_once: bool) {
-        let timing = self.ack.on_data(at_once, self.receive.queue.has_gap());
-        if timing == AckTiming::Delayed && !self.timers.is_set(Timer::DelayedAck) {
-            self.timers.set(Timer::DelayedAck, now + limits::DELAYED_ACK_NS);
-        }
+        Text::of(self).keep(now, seq, flags, payload, pools)
     }
 
     /// The peer's FIN counts once everything before it is in order.
@@ -671,10 +507,46 @@ impl Connection {
         Changes::PEER_FINISHED
     }
 
+    /// Handles that the peer has acknowledged our FIN.
+    pub(super) fn on_fin_acknowledged(&mut self, now: Instant) -> Changes {
+        match self.state {
+            State::FinWait1 => {
+                // The peer may send for as long as it likes; the layer above limits the wait.
+                // Requirements: DDP-6.2.1-06
+                self.state = State::FinWait2;
+            }
+            State::Closing => self.enter_time_wait(now),
+            State::LastAck => {
+                self.enter_closed(CloseReason::Finished);
+                return Changes::CLOSED;
+            }
+            _ => {}
+        }
+        Changes::empty()
+    }
+
     pub(super) fn enter_time_wait(&mut self, now: Instant) {
         self.state = State::TimeWait;
         self.timers.clear_all();
         self.timers.set(Timer::Linger, now + limits::LINGER_NS);
+    }
+
+    /// Accepts the window of a segment that is not older than the last that changed it. That of a SYN is
+    /// never scaled (RFC 7323 §2.2).
+    pub(super) fn accept_window(&mut self, header: &Header) {
+        let field = header.window;
+        let syn = header.flags.contains(Flags::SYN);
+        let octets = if syn { u32::from(field) } else { self.send.scaled(field) };
+        self.record_window(header.seq, header.ack, octets);
+    }
+
+    /// Accepts a window of `octets` octets from a segment with these numbers.
+    #[inline]
+    pub(super) fn record_window(&mut self, seq: SeqNumber, ack: SeqNumber, octets: u32) {
+        if self.send.update_window(seq, ack, octets) {
+            self.timers.clear(Timer::Persist);
+            self.probe.on_window_grown();
+        }
     }
 
     /// Owes another acknowledgement at once.

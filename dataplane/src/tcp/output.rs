@@ -114,10 +114,10 @@ impl Connection {
         if !probe && !self.may_send_by_pace(now) {
             return None;
         }
-        if let Some(left) = self.frto_segments_left() {
+        if let Some(left) = self.recovery.frto_segments_left() {
             let segment = if left > 0 { self.next_unsent(now, false, pools) } else { None };
-            self.on_frto_segment(segment.is_some());
-            if segment.is_some() || self.frto_segments_left().is_some() {
+            self.recovery.on_frto_segment(segment.is_some());
+            if segment.is_some() || self.recovery.frto_segments_left().is_some() {
                 return segment.map(|segment| self.data(now, segment));
             }
         }

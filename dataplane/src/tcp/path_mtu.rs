@@ -8,12 +8,45 @@ use crate::limits;
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
-use super::congestion::CongestionControl;
+use super::congestion::{Congestion, CongestionControl};
+use super::counters::Counters;
+use super::path_mss::PathMss;
+use super::rdma_option::RdmaOptionUse;
+use super::rtt::RttEstimator;
 use super::send_queue::{SendPayload, Verdict};
-use super::timers::Timer;
+use super::send_state::SendState;
+use super::timers::{Timer, Timers};
 use super::{Connection, Pools};
 
-impl Connection {
+/// What a connection follows the path MTU with.
+pub struct PathMtu<'c> {
+    path: &'c mut PathMss,
+    send: &'c mut SendState,
+    congestion: &'c mut Congestion,
+    timers: &'c mut Timers,
+    counters: &'c mut Counters,
+    rtt: &'c RttEstimator,
+    pub(super) rdma_option: RdmaOptionUse,
+    /// Octets of options in each segment with data.
+    pub(super) option_octets: u16,
+}
+
+impl<'c> PathMtu<'c> {
+    /// Returns what `tcp` follows the path MTU with.
+    #[inline]
+    pub fn of(tcp: &'c mut Connection) -> Self {
+        Self {
+            path: &mut tcp.path,
+            send: &mut tcp.send,
+            congestion: &mut tcp.congestion,
+            timers: &mut tcp.timers,
+            counters: &mut tcp.counters,
+            rtt: &tcp.rtt,
+            rdma_option: tcp.receive.rdma_option,
+            option_octets: tcp.timestamps.option_octets(),
+        }
+    }
+
     /// Accepts the report of a router that the segment at `quoted` was too large, and that segments of
     /// `mss_octets` octets of options and payload would pass. Returns false and changes nothing if the report
     /// is not plausible (RFC 5927 §7): nothing is outstanding at that sequence number, or segments are no
@@ -26,7 +59,7 @@ impl Connection {
         pools: &mut Pools<P, F>,
     ) -> bool {
         let outstanding = quoted >= self.send.una && quoted < self.send.queue.nxt();
-        let emss = mss_octets.saturating_sub(self.option_octets()).max(limits::MIN_MSS_BYTES);
+        let emss = mss_octets.saturating_sub(self.option_octets).max(limits::MIN_MSS_BYTES);
         if !outstanding || u32::from(emss) >= self.path.emss_octets() {
             return false;
         }
@@ -37,7 +70,7 @@ impl Connection {
     /// Limits segments to `mss_octets` octets of options and payload, as remembered from earlier connections
     /// on the path.
     pub fn limit_mss(&mut self, now: Instant, mss_octets: u16) {
-        let emss = mss_octets.saturating_sub(self.option_octets()).max(limits::MIN_MSS_BYTES);
+        let emss = mss_octets.saturating_sub(self.option_octets).max(limits::MIN_MSS_BYTES);
         if u32::from(emss) < self.path.emss_octets() {
             self.path.narrow(emss);
             self.congestion.set_emss(u32::from(emss));
@@ -52,8 +85,8 @@ impl Connection {
             return;
         }
         let Some(oldest) = self.send.queue.oldest(&pools.segments) else { return };
-        let octets = oldest.octets + self.receive.rdma_option.octets_for(&oldest.payload);
-        if let Some(emss) = self.path.next_smaller(octets, self.option_octets()) {
+        let octets = oldest.octets + self.rdma_option.octets_for(&oldest.payload);
+        if let Some(emss) = self.path.next_smaller(octets, self.option_octets) {
             self.narrow(now, emss, pools);
             let wait_ns = self.path.on_black_hole();
             self.timers.set(Timer::PathMtu, now + wait_ns);
@@ -65,7 +98,7 @@ impl Connection {
     fn narrow<P: SendPayload, F>(&mut self, now: Instant, emss: u16, pools: &mut Pools<P, F>) {
         self.path.narrow(emss);
         self.congestion.set_emss(u32::from(emss));
-        let rdma_option = self.receive.rdma_option;
+        let rdma_option = self.rdma_option;
         self.send.queue.mark_lost_with(
             &mut pools.segments,
             &mut pools.scan_budget,

@@ -5,6 +5,7 @@ use crate::wire::tcp::SeqNumber;
 use super::prr::Prr;
 use super::rack::Rack;
 use super::sack_blocks::Block;
+use super::send_queue::SendQueue;
 
 /// Segments selectively acknowledged beyond a hole, or duplicate acknowledgements, that make a loss certain.
 pub(super) const DUPLICATE_THRESHOLD: u32 = 3;
@@ -155,8 +156,14 @@ impl Recovery {
     }
 
     /// Octets that have left the network according to duplicate acknowledgements.
-    pub(super) fn left_octets(&self, emss_octets: u32) -> u32 {
+    fn left_octets(&self, emss_octets: u32) -> u32 {
         self.duplicate_acks.saturating_mul(emss_octets)
+    }
+
+    /// Octets of `queue` believed to be in flight. Without selective acknowledgements, each duplicate
+    /// acknowledgement stands for one segment that has left the network (RFC 5681 §3.2).
+    pub(super) fn pipe_octets(&self, queue: &SendQueue, emss_octets: u32) -> u32 {
+        queue.in_flight_octets().saturating_sub(self.left_octets(emss_octets))
     }
 
     /// Records that the octets `block` were retransmitted at clock value `clock`.

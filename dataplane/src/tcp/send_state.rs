@@ -3,7 +3,7 @@
 
 use crate::wire::tcp::{Header, SeqNumber};
 
-use super::send_queue::SendQueue;
+use super::send_queue::{SegmentPool, SendPayload, SendQueue};
 
 /// How far the FIN of this end has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +102,18 @@ impl SendState {
     /// The sequence number after the peer's window.
     pub(super) fn window_end(&self) -> SeqNumber {
         self.una + self.window_octets
+    }
+
+    /// Whether the acknowledgement number `ack` acknowledges something new, where the FIN is not queued.
+    #[inline]
+    pub(super) fn advances(&self, ack: SeqNumber) -> bool {
+        ack > self.una && ack <= self.queue.nxt()
+    }
+
+    /// Whether there is a segment never sent that the peer's window has room for.
+    pub(super) fn may_send_new<P: SendPayload>(&self, segments: &SegmentPool<P>) -> bool {
+        let room = (self.window_end() - self.queue.nxt()).max(0).cast_unsigned();
+        self.queue.peek(segments).is_some_and(|next| next.octets <= room)
     }
 
     /// RFC 5961 §5: an acknowledgement is of something sent, and not older than a window. By distances, so

@@ -13,9 +13,6 @@ use super::rdma_option::RdmaOptionUse;
 use super::timers::Timer;
 use super::{Changes, Connection, Disposition, Outgoing, Payload, Pools, Refusal, State};
 
-/// Octets of the timestamps option in each segment, padding included.
-const TIMESTAMPS_OCTETS: u16 = 12;
-
 impl Connection {
     pub(super) fn on_segment_in_syn_sent<P, F: Frame>(
         &mut self,
@@ -81,14 +78,8 @@ impl Connection {
         self.receive.rdma_option = RdmaOptionUse::negotiated(&self.config.behaviour, syn);
         let peer_mss = syn.options.mss.unwrap_or(limits::DEFAULT_MSS_BYTES);
         let mss = peer_mss.min(self.config.mss_octets).max(limits::MIN_MSS_BYTES);
-        self.path = PathMss::new(mss - self.option_octets());
+        self.path = PathMss::new(mss - self.timestamps.option_octets());
         self.congestion = Congestion::new(self.config.behaviour.congestion, self.path.emss_octets());
-    }
-
-    /// Octets of options in each segment with data (RFC 6691: the MSS does not count them, the EMSS must). An
-    /// RDMA option is in some of them only, which have as much less room.
-    pub(super) const fn option_octets(&self) -> u16 {
-        if self.timestamps.negotiated { TIMESTAMPS_OCTETS } else { 0 }
     }
 
     /// RFC 3168 §6.1.1: a SYN requests ECN with ECE and CWR, the SYN-ACK accepts it with ECE only.

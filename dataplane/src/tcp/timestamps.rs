@@ -3,6 +3,9 @@
 use crate::time::{Instant, MILLISECOND, SECOND};
 use crate::wire::tcp::{SeqNumber, Timestamps};
 
+/// Octets of the option in each segment, padding included.
+const OPTION_OCTETS: u16 = 12;
+
 /// A remembered timestamp is invalid after this long without a segment (§5.5): in 24 days, a clock of one
 /// tick a millisecond advances by half its range.
 const OUTDATED_NS: u64 = 24 * 24 * 3600 * SECOND;
@@ -23,6 +26,12 @@ pub(super) struct TimestampClock {
 impl TimestampClock {
     pub(super) const fn new(offset: u32) -> Self {
         Self { negotiated: false, offset, recent: 0, recent_at: Instant::ZERO }
+    }
+
+    /// Octets of options in each segment with data (RFC 6691: the MSS does not count them, the EMSS must). An
+    /// RDMA option is in some of them only, which have as much less room.
+    pub(super) const fn option_octets(&self) -> u16 {
+        if self.negotiated { OPTION_OCTETS } else { 0 }
     }
 
     /// Our clock at `now`: a tick a millisecond (§5.4).

@@ -9,6 +9,7 @@ use crate::rate_limit::RateLimit;
 use crate::tcp::congestion::Algorithm;
 use crate::tcp::receive_queue::HeldPool;
 use crate::tcp::scan_budget::ScanBudget;
+use crate::tcp::send_queue::SegmentPool;
 use crate::tcp::send_queue::Verdict;
 use crate::tcp::{Behaviour, Config, EcnField, EcnPolicy, Payload, Successors, Unusual};
 use crate::wire::flow::{Flow, FlowV4};
@@ -96,7 +97,7 @@ impl End {
             header.seq += octets as u32;
             let segment = Segment { seq: header.seq, ..before };
             if number == 0 && first.1 {
-                successors = self.tcp.successors(&before, &self.pools);
+                successors = Successors::after(&self.tcp, &before, &self.pools);
             }
             match &mut successors {
                 Some(successors) if successors.expect(&segment) => {
@@ -116,7 +117,7 @@ impl End {
     /// Counts `successors`, if there are any, and consumes their `octets` octets.
     fn accept(&mut self, successors: Option<Successors>, octets: usize) {
         if let Some(successors) = successors {
-            self.tcp.accept_successors(&successors);
+            successors.count(&mut self.tcp);
             self.tcp.pass(octets);
             self.tcp.owe_window();
         }

@@ -8,7 +8,7 @@ use crate::tcp::Connection;
 use crate::tcp::receive_queue::HeldPool;
 use crate::tcp::scan_budget::ScanBudget;
 use crate::tcp::send_queue::SegmentPool;
-use crate::tcp::{Behaviour, Burst, Config, EcnField, Outgoing, Payload, Pools, Unusual};
+use crate::tcp::{Behaviour, Burst, Config, EcnField, Outgoing, PathMtu, Payload, Pools, Unusual};
 use crate::time::Instant;
 use crate::wire::tcp::{Options, SeqNumber, Timestamps};
 use crate::wire::tcp_rdma::{Rid, Transfer};
@@ -205,7 +205,7 @@ impl End {
         header.emit(&mut octets);
         assert_eq!(Header::parse(&octets), Ok((header.clone(), octets.len())), "within 40 octets");
         let options = octets.len() - Header::MIN_LEN;
-        let mss = self.tcp.emss_octets() + usize::from(self.tcp.option_octets());
+        let mss = self.tcp.emss_octets() + usize::from(self.tcp.timestamps.option_octets());
         let fits = options + segment.octets as usize <= mss;
         assert!(fits || may_be_probe, "{options} + {} octets in {mss}", segment.octets);
         let option = header.options.rdma;
@@ -325,7 +325,7 @@ fn a_narrower_path_cuts_what_is_sent_again() {
     end.queue(Piece { buffer_offset: 2398, ..Piece::of(1, 0, 968) });
     assert_eq!(places(&end.send()), [(0, 1428, 0, 0), (1428, 970, 0, 1428), (2398, 968, 0, 2398)]);
     // An EMSS of 988 octets beside timestamps, 968 beside the option too.
-    assert!(end.tcp.on_packet_too_big(end.now, ISS + 1, 1000, &mut end.pools));
+    assert!(PathMtu::of(&mut end.tcp).on_packet_too_big(end.now, ISS + 1, 1000, &mut end.pools));
     assert_eq!(
         places(&end.send()),
         [(0, 968, 0, 0), (968, 460, 0, 968), (1428, 968, 0, 1428), (2396, 2, 0, 2396)],
@@ -373,7 +373,7 @@ fn each_segment_of_a_group_has_its_option() {
     assert_eq!(end.followed, 4, "they leave in one burst");
     end.now += ROUND_TRIP_NS;
     end.acknowledge(1428, &[(4 * 1428, 5 * 1428)]);
-    assert!(end.tcp.on_packet_too_big(end.now, ISS + 1 + 1428, 1459, &mut end.pools));
+    assert!(PathMtu::of(&mut end.tcp).on_packet_too_big(end.now, ISS + 1 + 1428, 1459, &mut end.pools));
     assert_eq!(places(&end.send())[..2], [(1428, 1427, 0, 1428), (2855, 1, 0, 2855)]);
 }
 
@@ -430,7 +430,7 @@ fn every_segmentation_describes_its_octets() {
                 3 if flight > 2 => end.acknowledge(una, &[(una + rng.u32(1..flight), una + flight)]),
                 4 if flight > 0 && rng.u8(..8) == 0 => {
                     mss = (mss - rng.u16(..200)).max(300);
-                    end.tcp.on_packet_too_big(end.now, ISS + 1 + una, mss, &mut end.pools);
+                    PathMtu::of(&mut end.tcp).on_packet_too_big(end.now, ISS + 1 + una, mss, &mut end.pools);
                 }
                 5 => {
                     end.now = end.now.max(end.tcp.next_deadline().min(end.now + 300_000_000));
