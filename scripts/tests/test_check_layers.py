@@ -74,6 +74,26 @@ class CheckLayers(unittest.TestCase):
         }
         self.assertEqual(self.complaints(files, []), ["a circle across folders: high, low"])
 
+    def test_impl_in_many_files(self) -> None:
+        heads = [
+            "impl A {",
+            "impl<D: Device<Frame = X>> A<D> {",
+            "impl<F, G: Fn(u8) -> Vec<u8>> Drop for A<F>\nwhere\n    G: B,\n{",
+            "impl super::kind::A {",
+            "impl fmt::Debug for A {",
+        ]
+        files = {f"a/f{n}.rs": f"use super::kind::A;\n{head}\n}}" for n, head in enumerate(heads)}
+        files |= {"a/mod.rs": "pub(crate) use kind::A;", "a/kind.rs": "pub(crate) struct A<D> {\n}"}
+        self.assertEqual(self.complaints(files, []), [])
+        files["b.rs"] = "use crate::a::A;\nimpl A {\n}"
+        modules = "a::f0, a::f1, a::f2, a::f3, a::f4, b"
+        self.assertEqual(self.complaints(files, []), [f"impl a::kind::A in 6 files: {modules}"])
+        # Another type of that name, and an `impl` for a type of another crate.
+        files["b.rs"] = "struct A;\nimpl A {\n}"
+        self.assertEqual(self.complaints(files, []), [])
+        files["b.rs"] = "use std::A;\nimpl B for A {\n}"
+        self.assertEqual(self.complaints(files, []), [])
+
     def test_code_after_a_file_of_tests_counts(self) -> None:
         code = "#[cfg(test)]\nmod helper;\nuse crate::high::A;\n#[cfg(test)]\nmod tests {\n}\n"
         self.assertEqual(len(self.complaints({"low.rs": code, "high.rs": ""}, ["low", "high"])), 1)
