@@ -83,6 +83,7 @@ impl QueuePair {
     /// Accepts what is posted, unless its stream is over, and carries out requests that put nothing on the
     /// wire: they do not wait for the peer's first FPDU. `operations_left` counts down those that may still
     /// be carried out in this poll, besides one.
+    #[inline]
     pub(super) fn carry_out_posted(
         &mut self,
         stags: &mut StagTable,
