@@ -54,7 +54,7 @@ enum Left<F> {
 impl<F: Frame> RdmapStream<'_, F> {
     /// Consumes the FPDUs of `segment`, which TCP [expected](crate::tcp::Connection::accept_expected), in its
     /// `frame`, and those of the segments that follow it in `burst`, and has TCP keep those of them that lie
-    /// beyond a gap. `segment` is the last of them then.
+    /// beyond a gap. `segment` is the last one that was looked at then.
     #[inline]
     pub(super) fn consume_in_place(
         &mut self,
