@@ -86,7 +86,7 @@ impl<D: Device> Core<D> {
             }
             Command::Unlisten { address, port } => self.opener(now).unlisten(ListenAddress { address, port }),
             Command::Connect { token, local, remote, timeout_ns, tcp, octets } => {
-                self.opener(now).answer_for(local.map_or(0, |local| local.port()));
+                self.host.neighbourhood.answer_for(local.map_or(0, |local| local.port()));
                 let request = OpenRequest { token, local, remote, timeout_ns, tcp, octets, ports_tried: 0 };
                 self.go_on_with(now, Unfinished::Connect(request));
             }

@@ -6,7 +6,6 @@ use crate::device::Device;
 use crate::endpoint::{Connection, Endpoints, OpenKind};
 use crate::limits;
 use crate::net::Host;
-use crate::net::addresses::Presence;
 use crate::net::flow::FlowKey;
 use crate::rate_limit::RateLimit;
 use crate::secret::{Purpose, Secret};
@@ -65,13 +64,6 @@ pub(super) struct Opener<'c, D: Device> {
 }
 
 impl<D: Device> Opener<'_, D> {
-    /// Has the core answer from now on for `port`, unless it is 0, where it shares its addresses.
-    pub(super) fn answer_for(&mut self, port: u16) {
-        if self.host.neighbourhood.presence == Presence::Shared && port != 0 {
-            self.host.neighbourhood.own_ports.insert(port);
-        }
-    }
-
     /// Returns how TCP of `key` is set up. The MSS leaves room for the headers without options (RFC 9293
     /// §3.7.1, RFC 8200 §8.3).
     // Requirements: MPA-5.1-02

@@ -24,7 +24,7 @@ impl<D: Device> Opener<'_, D> {
     /// Listens at an address and a port, or changes the backlog of the listener there. SYNs that wait for it
     /// can be [taken back](crate::conn::LeftPorts::pop) then.
     pub(super) fn listen(&mut self, at: ListenAddress, backlog: u32, tcp: Option<tcp::Behaviour>) {
-        self.answer_for(at.port);
+        self.host.neighbourhood.answer_for(at.port);
         let behaviour = tcp.unwrap_or(self.handshakes.behaviour);
         let backlog = self.part_of_backlog(at.port, backlog);
         self.endpoints.context.listeners.listen(at, backlog, behaviour);

@@ -2,7 +2,6 @@
 
 use crate::device::Device;
 use crate::net::Host;
-use crate::net::addresses::Presence;
 use crate::rate_limit::RateLimit;
 use crate::time::Instant;
 use crate::wire::segment::Segment;
@@ -29,7 +28,7 @@ impl Resets {
         host: &Host<D>,
     ) -> Option<Header> {
         if segment.flags.contains(Flags::RST)
-            || !answers_for(host, segment.flow.destination_port())
+            || !host.neighbourhood.answers_for(segment.flow.destination_port())
             || !self.limit.admit(now)
         {
             return None;
@@ -44,10 +43,4 @@ impl Resets {
         }
         Some(reset)
     }
-}
-
-/// Returns true if `port` is this core's to answer for, where it shares its addresses: one that was listened
-/// at, or of connections that it opens.
-fn answers_for<D: Device>(host: &Host<D>, port: u16) -> bool {
-    host.neighbourhood.presence == Presence::Own || host.neighbourhood.own_ports.contains(port)
 }

@@ -111,9 +111,7 @@ impl<D: Device> Host<D> {
 
     /// Returns the host, to which these ports belong where it shares its addresses.
     pub(crate) fn with_ports(mut self, ports: RangeInclusive<u16>) -> Self {
-        if self.neighbourhood.presence == Presence::Shared {
-            ports.for_each(|port| self.neighbourhood.own_ports.insert(port));
-        }
+        ports.for_each(|port| self.neighbourhood.answer_for(port));
         self
     }
 

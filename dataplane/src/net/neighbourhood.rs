@@ -40,7 +40,7 @@ pub(crate) struct Neighbourhood {
     reaches_programs: bool,
     /// Where the addresses are shared, the ports of active opens and those that commands have named: this
     /// core answers for them, and no other program has them.
-    pub(crate) own_ports: PortSet,
+    own_ports: PortSet,
     /// Changes with the own addresses.
     pub(super) own_generation: u32,
     pub(super) duplicate_address_detection: bool,
@@ -136,6 +136,19 @@ impl Neighbourhood {
             return Some(self.egress_to_own(remote_port));
         }
         self.neighbours.known(self.next_hop(remote)?).map(Egress::Wire)
+    }
+
+    /// Has this core answer from now on for `port`, unless it is 0, where it shares its addresses.
+    pub(crate) fn answer_for(&mut self, port: u16) {
+        if self.presence == Presence::Shared && port != 0 {
+            self.own_ports.insert(port);
+        }
+    }
+
+    /// Returns true if `port` is this core's to answer for: where it shares its addresses, one that was
+    /// listened at, or of connections that it opens.
+    pub(crate) fn answers_for(&self, port: u16) -> bool {
+        self.presence == Presence::Own || self.own_ports.contains(port)
     }
 
     /// Returns true if `address` is one of the host's own that it may use: not a tentative one.
