@@ -9,10 +9,10 @@
 //! # What it consists of
 //!
 //! `poll.rs` is the order of a poll. Inputs come in by `receive.rs`, `commands.rs` and `doorbells.rs`, and
-//! the endpoints apply what follows from each (`outcome.rs`); `transmit.rs` serves the connections that are
-//! scheduled. State beside the endpoints has types of its own: `Handshakes` opens connections and answers
-//! segments that belong to none, `Eviction` fails connections that hold too many frames, `PathWaiters` and
-//! `Reports` visit all of them.
+//! the endpoints apply what follows from each (`endpoint/outcome.rs`); `transmit.rs` serves the connections
+//! that are scheduled. State beside the endpoints has types of its own: `Handshakes` opens connections and
+//! answers segments that belong to none, `Eviction` fails connections that hold too many frames,
+//! `PathWaiters` and `Reports` visit all of them.
 //!
 //! # When data is acknowledged
 //!
@@ -51,7 +51,6 @@ mod doorbells;
 mod eviction;
 mod handshakes;
 mod look_ahead;
-mod outcome;
 mod passive_open;
 mod path_waiters;
 mod poll;

@@ -80,6 +80,7 @@ mod mode;
 mod nudge;
 mod operating;
 mod out_of_order;
+mod outcome;
 mod payload;
 mod queue_pair;
 mod queue_pairs;
@@ -98,7 +99,6 @@ mod unconsumed;
 
 use crate::conn::ConnectionId;
 use crate::device::Frame;
-use crate::tcp::{Changes, Refusal};
 use crate::time::Instant;
 use byte_stream::ByteStream;
 use mode::Mode;
@@ -115,6 +115,7 @@ pub(crate) use continuations::may_be_continued;
 pub(crate) use cut_runs::CutRunStore;
 pub(crate) use endpoints::{Depth, Endpoints};
 pub(crate) use inputs::Unreachable;
+pub(crate) use outcome::Outcome;
 pub(crate) use queue_pair::QueuePair;
 pub(crate) use queue_pairs::{QueuePairs, Unaccepted};
 pub(crate) use receive_waiters::ReceiveWaiters;
@@ -134,41 +135,6 @@ pub(crate) struct Endpoint<'c, F> {
     pub queue_pair: Option<&'c mut QueuePair>,
     /// The context that the endpoints of a core share.
     pub context: &'c mut Context<F>,
-}
-
-/// The changes that an input causes for the core.
-#[must_use]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Outcome {
-    /// The connection is to be scheduled.
-    pub schedule: bool,
-    /// The changes in TCP.
-    pub changes: Changes,
-    /// The connection gave octets back for want of frames: connections that hold many keep them from it.
-    pub dropped_surplus: bool,
-    /// The segment is answered with a RST: it is of an older connection between the same ports.
-    pub reset: bool,
-    /// Why TCP refused the segment, or a part of it.
-    pub refusal: Option<Refusal>,
-}
-
-impl Outcome {
-    /// Nothing changes.
-    pub(crate) const NONE: Self = Self {
-        schedule: false,
-        changes: Changes::empty(),
-        dropped_surplus: false,
-        reset: false,
-        refusal: None,
-    };
-    /// The connection is to be scheduled.
-    pub(crate) const SCHEDULE: Self = Self { schedule: true, ..Self::NONE };
-
-    /// Returns true if more follows from it than that the connection is scheduled.
-    #[inline]
-    pub(crate) const fn is_rare(self) -> bool {
-        self.refusal.is_some() || self.dropped_surplus || self.changes.contains(Changes::ESTABLISHED)
-    }
 }
 
 impl<F: Frame> Endpoint<'_, F> {
