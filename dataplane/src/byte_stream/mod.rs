@@ -78,9 +78,14 @@ mod intervals;
 mod lazy_queue;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod message_starts;
 mod octet_ring;
 mod outbound;
+mod placements;
+mod placing;
 mod reader;
+mod receive_ring;
+mod record_writer;
 mod run;
 mod sent_transfers;
 mod shared;
@@ -88,8 +93,9 @@ mod transfers;
 mod writer;
 
 pub use counters::TransferCounters;
-pub use inbound::{Arrived, Inbound};
+pub use inbound::Inbound;
 pub use outbound::Outbound;
+pub use placing::Arrived;
 pub use reader::{ByteReader, ReadItem};
 pub use run::{ByteRun, Section, SectionPart};
 pub use sent_transfers::{SectionError, SentTransfers};

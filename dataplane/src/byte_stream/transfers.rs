@@ -67,6 +67,12 @@ pub(super) struct Record {
 }
 
 impl Record {
+    /// Returns that a message begins after `at` octets of the ring.
+    pub(super) const fn message_start(at: u64) -> Self {
+        const NO_NAME: Rid = Rid::new(0).expect("46 bits");
+        Self { at, rid: NO_NAME, buffer: Buffer::Expected, kind: RecordKind::MessageStart }
+    }
+
     /// Returns it and `next`, which comes right after it, as one, if both say that octets are placed, and
     /// those of `next` continue it in the stream and in the buffer.
     pub(super) fn joined(&self, next: &Self) -> Option<Self> {

@@ -59,9 +59,9 @@ fn segments_that_continue_each_other_are_one_placement() {
         for number in order {
             place(&mut inbound, number, false);
         }
-        assert_eq!(inbound.placements.len(), 1);
+        assert_eq!(inbound.placing.placements.len(), 1);
         place(&mut inbound, 0, true);
-        assert_eq!(inbound.placements.len(), 2);
+        assert_eq!(inbound.placing.placements.len(), 2);
         let octets = SEGMENTS * SEGMENT;
         assert_eq!(inbound.hand_over(octets, true, |_, _, _| panic!("octets are copied")), octets);
         let placed = |offset: usize, octets: usize| ReadItem::Placed {
