@@ -83,6 +83,7 @@
 pub mod async_event;
 pub mod completion_queue;
 mod core_ring;
+mod core_side;
 mod cqe;
 pub mod doorbells;
 pub mod error;
@@ -93,6 +94,7 @@ pub mod lender;
 mod loom_tests;
 pub mod payload;
 mod post_error;
+mod poster_side;
 pub mod reads;
 mod receive_slot;
 pub mod receiver;

@@ -1,23 +1,19 @@
 //! The part of a queue pair that an application and a core share: bounded lock-free rings. One thread posts
-//! work, and one polls completions, while the core runs.
+//! work (`qp/poster_side.rs`), and one polls completions, while the core runs (`qp/core_side.rs`).
 
 use core::mem::offset_of;
 use std::sync::Arc;
 
 use super::async_event::{AsyncEvent, AsyncEvents};
-use super::completion_queue::{CompletionBatch, CompletionProducer, CompletionTarget};
-use super::cqe::{ReceivedMessage, received_words};
+use super::completion_queue::CompletionTarget;
 use super::error::StreamError;
 use super::home::HomeCell;
-use super::lender::marked_id;
-use super::payload::SliceList;
 use super::receive_slot::{MoreRanges, RECEIVE_WORDS};
-use super::request_check::check_shape;
 use super::shared_receive_queue::SharedReceiveQueue;
 use super::slot::Slots;
-use super::work::{Completion, QpNumber, ReceiveRequest, SendRequest, Status};
-use super::work_queue::{BothQueues, CoreSide, Portion, Posted, Poster, WorkQueue};
-use super::wqe::{Boxes, CompactWqe, WQE_WORDS, Wqe};
+use super::work::QpNumber;
+use super::work_queue::{BothQueues, CoreSide, Poster, WorkQueue};
+use super::wqe::{Boxes, WQE_WORDS};
 use crate::memory::{Accessor, ProtectionDomainId, prefetch};
 use crate::sync::{AtomicBool, AtomicCell, AtomicU8, AtomicU16, OneWord, Ordering, fence};
 use crate::tcp::CloseReason;
@@ -64,10 +60,10 @@ impl CompletionRings {
 #[repr(C)]
 pub struct SharedQp {
     // A line that the core writes.
-    core: BothQueues<CoreSide>,
+    pub(super) core: BothQueues<CoreSide>,
     // What every send needs.
-    send_slots: Slots<WQE_WORDS>,
-    send_completions: CompletionTarget,
+    pub(super) send_slots: Slots<WQE_WORDS>,
+    pub(super) send_completions: CompletionTarget,
     /// Its number.
     pub number: QpNumber,
     /// Its Protection Domain.
@@ -76,22 +72,22 @@ pub struct SharedQp {
     /// No core reads the queues any more.
     abandoned: AtomicBool,
     /// How many Reads and Atomic Operations may be outstanding.
-    ord: AtomicU16,
-    last_receive_reported: AtomicBool,
+    pub(super) ord: AtomicU16,
+    pub(super) last_receive_reported: AtomicBool,
     // What every receive needs.
-    receive_slots: Slots<RECEIVE_WORDS>,
-    receive_completions: CompletionTarget,
+    pub(super) receive_slots: Slots<RECEIVE_WORDS>,
+    pub(super) receive_completions: CompletionTarget,
     /// The shared receive queue that its receives come from, if it uses one.
-    shared_receives: Option<Arc<SharedReceiveQueue>>,
-    events: Option<Arc<AsyncEvents>>,
+    pub(super) shared_receives: Option<Arc<SharedReceiveQueue>>,
+    pub(super) events: Option<Arc<AsyncEvents>>,
     // The rest.
-    doorbells: CoreDoorbells,
+    pub(super) doorbells: CoreDoorbells,
     /// Its core, and its slot there, from the beginning of its stream on.
     home: HomeCell,
     /// Beside the slots of the send queue.
-    boxes: Boxes,
+    pub(super) boxes: Boxes,
     /// Beside the slots of the receive queue.
-    more_ranges: MoreRanges,
+    pub(super) more_ranges: MoreRanges,
     error: AtomicCell<OneWord<Option<StreamError>>>,
     // A line that the thread that posts writes.
     poster: BothQueues<Poster>,
@@ -154,13 +150,13 @@ impl SharedQp {
     }
 
     #[inline]
-    fn sends(&self) -> WorkQueue<'_, WQE_WORDS> {
+    pub(super) fn sends(&self) -> WorkQueue<'_, WQE_WORDS> {
         WorkQueue::new(&self.send_slots, &self.poster.sends, &self.core.sends)
     }
 
     /// With a shared receive queue, it only counts.
     #[inline]
-    fn receives(&self) -> WorkQueue<'_, RECEIVE_WORDS> {
+    pub(super) fn receives(&self) -> WorkQueue<'_, RECEIVE_WORDS> {
         WorkQueue::new(&self.receive_slots, &self.poster.receives, &self.core.receives)
     }
 
@@ -231,176 +227,6 @@ impl SharedQp {
         if self.shares_receives() { self.receives().held() } else { self.receives().outstanding() }
     }
 
-    /// Posts a send work request. Takes effect when the core next polls. After this end has closed, or once
-    /// the stream has failed, the request is flushed when all requests before it are complete, as in verbs:
-    /// its completion shows that the queue is drained.
-    ///
-    /// # Errors
-    ///
-    /// See [`PostError`]; nothing is posted then.
-    // Inlined: a request that is built for it is not built then, only its compact form.
-    #[inline]
-    pub fn post_send(&self, request: SendRequest) -> Result<(), PostError> {
-        let posted = match CompactWqe::new(&request) {
-            Some(wqe) => self.post_compact(&wqe),
-            None => self.post_sends(core::slice::from_ref(&request)),
-        };
-        posted.map_err(|bad| bad.error)
-    }
-
-    /// Posts a compact request.
-    #[inline(never)]
-    fn post_compact(&self, wqe: &CompactWqe) -> Result<(), BadRequest> {
-        self.post_each(
-            core::slice::from_ref(wqe),
-            Portion::Prefix,
-            |reads| wqe.check_shape(reads).err().map(|error| (0, error)),
-            |wqes| wqes.iter().filter(|wqe| wqe.is_signaled()).count() as u32,
-            |wqe, _, after_close| wqe.words(after_close),
-        )
-    }
-
-    /// Posts send work requests in this order, with one doorbell for all.
-    ///
-    /// # Errors
-    ///
-    /// [`BadRequest`] names the first that was not accepted; those before it are posted.
-    pub fn post_sends(&self, requests: &[SendRequest]) -> Result<(), BadRequest> {
-        self.post_requests(requests, Portion::Prefix)
-    }
-
-    #[inline]
-    fn post_requests(&self, requests: &[SendRequest], extent: Portion) -> Result<(), BadRequest> {
-        self.post_each(
-            requests,
-            extent,
-            |reads| {
-                let bad = |request| check_shape(request, reads).err();
-                requests.iter().enumerate().find_map(|(index, request)| Some((index, bad(request)?)))
-            },
-            |requests| requests.iter().filter(|request| request.signaled).count() as u32,
-            |request, index, after_close| self.boxes.words(index, request, after_close),
-        )
-    }
-
-    /// Posts the send work requests of `list` in this order, with one doorbell for all.
-    ///
-    /// # Errors
-    ///
-    /// As [`post_sends`](Self::post_sends).
-    #[inline]
-    pub fn post_list(&self, list: &SendList) -> Result<(), BadRequest> {
-        self.post_each(
-            list.wqes(),
-            Portion::Prefix,
-            |reads| list.first_bad(reads),
-            |wqes| list.signaled(wqes),
-            |wqe, index, after_close| list.words(wqe, &self.boxes, index, after_close),
-        )
-    }
-
-    /// Posts `requests` in this order. `first_bad` returns the first that cannot be posted, when it is called
-    /// with whether the ends agreed on Reads; `signaled`, how many of the first requests are. `words` is
-    /// called with a request, the index of its slot, and whether it is posted after this end has closed.
-    #[inline]
-    fn post_each<R>(
-        &self,
-        requests: &[R],
-        extent: Portion,
-        first_bad: impl FnOnce(bool) -> Option<(usize, PostError)>,
-        signaled: impl Fn(&[R]) -> u32,
-        words: impl Fn(&R, usize, bool) -> [u64; WQE_WORDS],
-    ) -> Result<(), BadRequest> {
-        let after_close = match self.state() {
-            QpState::ReadyToSend => false,
-            QpState::Closing | QpState::Terminate | QpState::Error if !self.is_abandoned() => true,
-            state => return Err(BadRequest { posted: 0, error: PostError::WrongState(state) }),
-        };
-        let reads = self.ord.load(Ordering::Acquire) > 0;
-        let first_bad = first_bad(reads);
-        let good = match first_bad {
-            Some(_) if extent == Portion::Whole => &[],
-            Some((index, _)) => &requests[..index],
-            None => requests,
-        };
-        let write = |request: &R, slots: &Slots<WQE_WORDS>, position: u64| {
-            slots.slot(position).write(position, &words(request, slots.index(position), after_close));
-        };
-        let (posted, refused) =
-            self.sends().post(good, extent, self.send_completions.queue(), signaled, write);
-        if posted > 0 {
-            self.ring();
-        }
-        match refused.or(first_bad.map(|(_, error)| error)) {
-            Some(error) => Err(BadRequest { posted, error }),
-            None => Ok(()),
-        }
-    }
-
-    /// Posts all of `requests`, in this order and with one doorbell for all, or none.
-    ///
-    /// # Errors
-    ///
-    /// See [`PostError`], of the first that was not accepted; nothing is posted then.
-    pub fn post_all(&self, requests: &[SendRequest]) -> Result<(), PostError> {
-        self.post_requests(requests, Portion::Whole).map_err(|bad| bad.error)
-    }
-
-    /// Returns how many send work requests fit now. For the thread that posts, which finds no fewer until it
-    /// does.
-    pub fn sends_free(&self) -> usize {
-        self.sends().free()
-    }
-
-    /// Posts a receive work request. It may be posted before the connection exists, and after this end has
-    /// closed: the peer may still send. Once the stream has failed it is flushed.
-    ///
-    /// # Errors
-    ///
-    /// See [`PostError`]; nothing is posted then.
-    // Requirements: DDP-6.2.1-06
-    pub fn post_receive(&self, request: ReceiveRequest) -> Result<(), PostError> {
-        self.post_receives(core::slice::from_ref(&request)).map_err(|bad| bad.error)
-    }
-
-    /// Posts receive work requests in this order, with one doorbell for all.
-    ///
-    /// # Errors
-    ///
-    /// [`BadRequest`] names the first that was not accepted; those before it are posted.
-    pub fn post_receives(&self, requests: &[ReceiveRequest]) -> Result<(), BadRequest> {
-        let bad = |error| BadRequest { posted: 0, error };
-        if self.shares_receives() {
-            return Err(bad(PostError::SharedReceives));
-        }
-        if self.is_abandoned() {
-            return Err(bad(PostError::WrongState(self.state())));
-        }
-        let completions = self.receive_completions.queue();
-        let reserves = completions.reserves_for_receives();
-        let places = |requests: &[ReceiveRequest]| if reserves { requests.len() as u32 } else { 0 };
-        let write = |request: &ReceiveRequest, slots: &Slots<RECEIVE_WORDS>, position| {
-            request.write_to(slots, position, &self.more_ranges);
-        };
-        let (posted, refused) = self.receives().post(requests, Portion::Prefix, completions, places, write);
-        if posted > 0 && self.has_begun() {
-            self.ring();
-        }
-        refused.map_or(Ok(()), |error| Err(BadRequest { posted, error }))
-    }
-
-    /// Whether the stream has begun, for the thread that has just posted: without one there is nothing to
-    /// ring for. A request posted while the core ends an idle queue pair is flushed, when the core flushes or
-    /// when it serves the doorbell; the fence is the other one of [`set_state`](Self::set_state).
-    #[inline]
-    fn has_begun(&self) -> bool {
-        let has_begun = || self.state() != QpState::Idle;
-        has_begun() || {
-            fence(Ordering::SeqCst);
-            has_begun()
-        }
-    }
-
     /// Returns its core and its slot there, from the beginning of its stream on.
     #[inline]
     pub fn home(&self) -> Option<Home> {
@@ -444,154 +270,6 @@ impl SharedQp {
         }
     }
 
-    /// The end of the completion queue of sends, for the core.
-    #[inline]
-    fn send_producer(&self) -> CompletionProducer<'_> {
-        self.send_completions.producer(&self.doorbells, self.events.as_deref())
-    }
-
-    /// The end of the completion queue of receives, for the core.
-    #[inline]
-    fn receive_producer(&self) -> CompletionProducer<'_> {
-        self.receive_completions.producer(&self.doorbells, self.events.as_deref())
-    }
-
-    /// Dequeues the next posted send, for the core.
-    #[inline]
-    pub fn dequeue_send(&self) -> Option<Wqe> {
-        let slot = self.sends().front()?;
-        let request = Wqe::from_words(slot.read(), |index| self.boxes.take(index));
-        self.sends().advance();
-        Some(request)
-    }
-
-    /// Returns the posted sends, for the core, which dequeues the first of them.
-    #[inline]
-    pub(super) fn posted_sends(&self) -> PostedSends<'_> {
-        PostedSends(self.sends().posted())
-    }
-
-    /// Returns the box of a request, for the core. This comes before the completion, after which another
-    /// request may be posted.
-    #[inline]
-    pub fn recycle(&self, mut request: Wqe) {
-        self.recycle_box(&mut request);
-    }
-
-    /// Returns the box of a request, which is done with, as [`recycle`](Self::recycle) does.
-    #[inline]
-    pub(super) fn recycle_box(&self, request: &mut Wqe) {
-        if let Some((index, full)) = request.detach_box() {
-            self.boxes.put(index, full);
-        }
-    }
-
-    /// Whether a posted send waits to be dequeued, for the core.
-    #[inline]
-    pub fn has_posted_sends(&self) -> bool {
-        !self.sends().is_empty()
-    }
-
-    /// Whether a posted receive waits to be dequeued, for the core.
-    pub fn has_posted_receives(&self) -> bool {
-        !self.receives().is_empty()
-    }
-
-    /// Dequeues the next posted receive, for the core.
-    pub fn dequeue_receive(&self) -> Option<ReceiveRequest> {
-        let request = self.posted_receive(0)?;
-        self.receives().advance();
-        Some(request)
-    }
-
-    /// Returns the posted receive after `index` others that are not dequeued, for the core.
-    pub(super) fn posted_receive(&self, index: usize) -> Option<ReceiveRequest> {
-        Some(ReceiveRequest::read(self.receives().posted_at(index)?, &self.more_ranges))
-    }
-
-    /// Whether it may dequeue another receive from its shared receive queue, for the core.
-    #[inline]
-    fn may_hold_another(&self) -> bool {
-        (self.receives().held() as usize) < self.receive_slots.capacity()
-    }
-
-    /// Copies the receive for the next message that begins from the receive queue to `request`, for the core.
-    /// Returns false if there is none.
-    #[inline]
-    pub(super) fn read_front_receive(&self, request: &mut ReceiveRequest) -> bool {
-        let front = self.receives().front();
-        if let Some(slot) = front {
-            request.read_from(slot, &self.more_ranges);
-        }
-        front.is_some()
-    }
-
-    /// Consumes the receive that was [read](Self::read_front_receive), for the core.
-    #[inline]
-    pub(super) fn consume_front_receive(&self) {
-        self.receives().advance();
-    }
-
-    /// Dequeues a receive from the shared receive queue for a message that begins, for the core. Returns
-    /// `None` if there is none, or if the queue pair holds as many as it may.
-    ///
-    /// # Errors
-    ///
-    /// [`StreamError::CompletionQueueOverflow`] if the completion queue has no free entry for it. The receive
-    /// stays in the shared receive queue; if another thread reserves the last entry meanwhile, it may become
-    /// the last one there.
-    pub fn dequeue_shared_receive(&self) -> Result<Option<ReceiveRequest>, StreamError> {
-        let mut request = ReceiveRequest::new(0, SliceList::default());
-        Ok(self.take_shared_receive(&mut request)?.then_some(request))
-    }
-
-    /// [`dequeue_shared_receive`](Self::dequeue_shared_receive) to `request`. Returns false if there is none;
-    /// `request` is then undefined.
-    #[inline]
-    pub(super) fn take_shared_receive(&self, request: &mut ReceiveRequest) -> Result<bool, StreamError> {
-        let Some(queue) = &self.shared_receives else { return Ok(false) };
-        if !self.may_hold_another() {
-            return Ok(false);
-        }
-        // The receive comes first, then the entry: a core that reserved the last entry, and found then that
-        // another had dequeued the last receive, would have kept the entry from that one.
-        let completions = self.receive_completions.queue();
-        let reserves = completions.reserves_for_receives();
-        if !queue.take(request, || !reserves || completions.has_entry())? {
-            return Ok(false);
-        }
-        if reserves && completions.reserve(1) == 0 {
-            self.put_back(queue, request);
-            return Err(StreamError::CompletionQueueOverflow);
-        }
-        self.receives().advance();
-        Ok(true)
-    }
-
-    /// Posts a receive to its shared receive queue again, as the last one there: another thread has reserved
-    /// the last entry since this core saw it free. If threads have filled the queue since it was dequeued, it
-    /// is flushed; without an entry for that its completion is left out, and the completion queue reports an
-    /// overflow.
-    #[cold]
-    fn put_back(&self, queue: &SharedReceiveQueue, request: &ReceiveRequest) {
-        if queue.post(core::slice::from_ref(request)).is_err() {
-            self.receive_producer().push_if_free(request.completion(self.number, Status::Flushed, 0));
-        }
-    }
-
-    /// Has its shared receive queue ring for its core when the next receive is posted, or at once if there is
-    /// one; for the core.
-    pub(crate) fn await_shared_receive(&self) {
-        if let (Some(queue), Some(home)) = (&self.shared_receives, self.home()) {
-            queue.await_post(home.core, &self.doorbells);
-        }
-    }
-
-    /// Reports that a message found no free entry for its completion, for the core.
-    pub fn completions_overflow(&self) {
-        self.receive_completions.queue().overflow(self.events.as_deref());
-    }
-
     /// Sets how many Reads and Atomic Operations may be outstanding on the stream that begins, for the core.
     pub fn set_ord(&self, ord: u16) {
         self.ord.store(ord, Ordering::Release);
@@ -621,7 +299,7 @@ impl SharedQp {
         self.set_state(QpState::Error);
     }
 
-    fn is_abandoned(&self) -> bool {
+    pub(super) fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Acquire)
     }
 
@@ -642,85 +320,6 @@ impl SharedQp {
         if let Some(events) = &self.events {
             events.report(event);
         }
-    }
-
-    /// Every receive is completed and no more will be dequeued, for the core.
-    pub fn receives_are_flushed(&self) {
-        if self.shares_receives() && !self.last_receive_reported.swap(true, Ordering::Relaxed) {
-            self.report(AsyncEvent::LastReceiveReached { qp: self.number });
-        }
-    }
-
-    /// Returns a writer of the next `completions` completions of sends that were signaled, for the core. Each
-    /// is counted as ended [beforehand](Self::retire_send).
-    #[inline]
-    pub(super) fn complete_sends(&self, completions: u32) -> CompletionBatch<'_> {
-        self.send_producer().batch(completions)
-    }
-
-    /// Reports a completed send that was signaled, in the entry reserved for it, for the core.
-    #[inline]
-    pub fn complete_send(&self, completion: Completion) {
-        self.sends().finish_one();
-        self.send_producer().push(completion);
-    }
-
-    /// Counts a send as ended, for the core: it was not signaled, or its completion comes next.
-    #[inline]
-    pub fn retire_send(&self) {
-        self.sends().finish_one();
-    }
-
-    /// Counts `sends` sends as ended, as [`retire_send`](Self::retire_send) does.
-    #[inline]
-    pub(super) fn retire_sends(&self, sends: u64) {
-        self.sends().finish(sends);
-    }
-
-    /// Reports a send that was not signaled and has failed or is flushed, for the core. No entry is reserved
-    /// for its completion: without a free one the completion is left out, and the completion queue reports an
-    /// overflow.
-    pub fn report_unsignaled(&self, completion: Completion) {
-        self.sends().finish_one();
-        self.send_producer().push_if_free(completion);
-    }
-
-    /// Reports that `request` is complete by a message that was Delivered, for the core.
-    #[inline]
-    pub(super) fn complete_message(&self, request: &ReceiveRequest, message: &ReceivedMessage) {
-        let id = marked_id(request.id, request.local.lender);
-        self.receives().finish_one();
-        let producer = self.receive_producer();
-        if producer.admits_receive() {
-            producer.push_words(&received_words(self.number, id, message), message.solicited);
-        }
-    }
-
-    /// Reports a receive that has failed or is flushed, for the core.
-    pub fn complete_receive(&self, completion: Completion) {
-        self.receives().finish_one();
-        let producer = self.receive_producer();
-        if producer.admits_receive() {
-            producer.push(completion);
-        }
-    }
-}
-
-/// Posted sends that a core dequeues together.
-#[derive(Debug)]
-pub(super) struct PostedSends<'q>(Posted<'q, WQE_WORDS>);
-
-impl PostedSends<'_> {
-    /// The next one, if it is compact.
-    #[inline]
-    pub(super) fn front(&self) -> Option<CompactWqe> {
-        Some(CompactWqe::from_words(self.0.front()?.read()))
-    }
-
-    /// Goes on to the next one.
-    #[inline]
-    pub(super) const fn advance(&mut self) {
-        self.0.advance();
     }
 }
 

@@ -4,8 +4,11 @@ use super::*;
 use crate::ddp::DdpError;
 use crate::limits;
 use crate::memory::STag;
+use crate::qp::cqe::ReceivedMessage;
 use crate::qp::shared_receive_queue::SrqNumber;
-use crate::qp::work::{CompletionKind, InlineData, Operation, Slice, Status};
+use crate::qp::work::{
+    Completion, CompletionKind, InlineData, Operation, ReceiveRequest, SendRequest, Slice, Status,
+};
 
 fn qp(depth: usize, completions: usize) -> (SharedQp, Arc<CompletionRing>, Arc<Doorbells>) {
     qp_with(depth, CompletionRing::new(completions))
