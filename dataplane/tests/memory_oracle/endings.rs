@@ -2,6 +2,7 @@
 //! it are not, both ends report the reason, and every request completes once.
 
 use warpline_dataplane::ddp::DdpError;
+use warpline_dataplane::limits;
 use warpline_dataplane::memory::STag;
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::QpState;
@@ -9,6 +10,8 @@ use warpline_dataplane::qp::work::{
     Completion, CompletionKind, Operation, Payload, SendRequest, Slice, Status,
 };
 use warpline_dataplane::rdmap::{RdmapError, layer};
+use warpline_dataplane::tcp::CloseReason;
+use warpline_dataplane::time::SECOND;
 
 use super::faults::Fault;
 use super::half::{Due, Ends, Half};
@@ -66,6 +69,7 @@ impl<W: World> Play<W> {
                 Ends::Done(100),
             );
         }
+        let began = self.world.seconds();
         self.post_ending(number, side, operation, local, ends);
         for to in BEHIND.map(|to| to as u64) {
             let octets = BEHIND_OCTETS as u32;
@@ -87,7 +91,17 @@ impl<W: World> Play<W> {
         let other = of_another_core(error).filter(|_| !self.world.knows_all_names(host));
         let error = other.filter(|other| qp(finder).error() == Some(*other)).unwrap_or(error);
         assert_eq!(qp(finder).error(), Some(error), "seed {}: {operation:?}", self.seed);
-        assert_eq!(qp(1 - finder).error(), Some(told(error)), "seed {}: {operation:?}", self.seed);
+        // The Terminate of a core that stalls may be lost until there is no more time for it.
+        let is_given_up = qp(1 - finder).error() == Some(StreamError::Tcp(CloseReason::Reset))
+            && self.world.seconds() - began >= limits::TERMINATE_LINGER_NS / SECOND;
+        let is_told = qp(1 - finder).error() == Some(told(error));
+        assert!(
+            is_told || is_given_up,
+            "seed {}: {operation:?} ended with {:?}, not {:?}",
+            self.seed,
+            qp(1 - finder).error(),
+            told(error)
+        );
         for side in [0, 1] {
             assert!(matches!(qp(side).state(), QpState::Terminate | QpState::Error));
         }

@@ -22,7 +22,7 @@ use super::streams::Streams;
 use super::switch::Switch;
 use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::{NewQueuePair, Request};
-use crate::vocabulary::memory::Addressing;
+use crate::vocabulary::memory::{Addressing, MemoryError};
 
 /// Polls in which everything that can happen at one time has mostly happened.
 const POLLS_AT_ONE_TIME: u32 = 64;
@@ -160,6 +160,16 @@ impl Swarm {
     pub(super) fn ask<T>(&mut self, host: usize, request: impl FnOnce(Reply<T>) -> Request) -> T {
         let receiver = self.hosts[host].begin(self.now, request);
         self.await_reply(&receiver)
+    }
+
+    /// Returns the STag that a request for one is given, once all cores have answered: one may stall.
+    fn grant(&mut self, host: usize, request: impl Fn(Reply<Result<STag, MemoryError>>) -> Request) -> STag {
+        loop {
+            match self.ask(host, &request) {
+                Err(MemoryError::Unanswered(_)) => {}
+                granted => return granted.expect("there is room"),
+            }
+        }
     }
 
     /// Lets time pass until a reply is there.
@@ -351,12 +361,14 @@ impl World for Swarm {
         let Grant { region, pd, stream, base_to, access } = grant;
         assert_eq!(base_to, 0, "the model's own registrations begin at 0");
         let (stream, addressing) = (stream.map(QpNumber), Addressing::ZeroBased);
-        let request = |reply| Request::Register { region, pd, stream, access, addressing, reply };
-        self.ask(host, request).expect("there is room")
+        self.grant(host, |reply| {
+            let region = region.clone();
+            Request::Register { region, pd, stream, access, addressing, reply }
+        })
     }
 
     fn allocate_window(&mut self, _: &mut Rng, host: usize) -> STag {
-        self.ask(host, |reply| Request::AllocateWindow { pd: PD, reply }).expect("there is room")
+        self.grant(host, |reply| Request::AllocateWindow { pd: PD, reply })
     }
 
     fn poll_completions(&mut self, host: usize) -> Vec<((usize, usize), Completion)> {
