@@ -121,6 +121,8 @@ impl Sender {
         let written = if rng.u8(..4) == 0 && most > 0 {
             let lent = self.writer.write_memory(annotation, &region_of(&octets), 0, octets.len());
             if lent.is_some() { octets.len() } else { 0 }
+        } else if matches!(annotation, Annotation { starts_message: false, section: None }) {
+            self.writer.write(&octets)
         } else {
             self.writer.write_annotated(annotation, &octets)
         };

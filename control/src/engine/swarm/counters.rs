@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use crossbeam::channel::Receiver;
 use warpline_dataplane::device::sim::{End, OptionFaults};
-use warpline_dataplane::statistics::DropCause;
+use warpline_dataplane::statistics::{DropCause, Statistics};
 
 use super::digest::Digest;
 use super::draw::{Damage, Draw};
 use super::host::Host;
 use super::wire::Sent;
 use super::world::Swarm;
+use crate::engine::interface::request::{CoreStatistics, Request};
 
 /// Frames that each core keeps for what it sends next.
 const SPARE_FRAMES: usize = 1;
@@ -156,6 +158,12 @@ impl Effort {
     }
 }
 
+/// What the cores of a host had counted when control asked them, and where the reports arrive.
+pub(super) struct ReportRequest {
+    counted: Vec<Statistics>,
+    reply: Receiver<CoreStatistics>,
+}
+
 impl Swarm {
     /// Returns what the cores have done, if nothing is in the way of speed.
     pub(super) fn effort(&self) -> Effort {
@@ -194,6 +202,40 @@ impl Swarm {
             digest.add(named.value);
         }
         digest
+    }
+
+    /// Has control ask the cores of each host for a report of their counters.
+    pub(super) fn request_reports(&mut self) -> Vec<ReportRequest> {
+        let now = self.now;
+        let request = |host: &mut Host| {
+            let counted = host.core_statistics();
+            ReportRequest { counted, reply: host.begin(now, |reply| Request::Statistics { reply }) }
+        };
+        self.hosts.iter_mut().map(request).collect()
+    }
+
+    /// Asserts that the reports say what the cores had counted when they made them: no less than when they
+    /// were asked, and no more than now. They visit connections one after the other, and add those that end
+    /// meanwhile.
+    pub(super) fn check_reports(&mut self, requests: Vec<ReportRequest>) {
+        for (host, ReportRequest { counted, reply }) in requests.into_iter().enumerate() {
+            let reported = self.await_reply(&reply);
+            let now = self.hosts[host].core_statistics();
+            assert_eq!((reported.len(), now.len()), (counted.len(), counted.len()), "each core has a report");
+            for ((before, reported), after) in counted.iter().zip(reported).zip(now) {
+                let Some(reported) = reported else {
+                    assert!(self.draw.episodes > 0, "seed {}: no core stalls", self.draw.seed);
+                    continue;
+                };
+                let values = before.named().into_iter().zip(reported.named()).zip(after.named());
+                for ((before, reported), after) in values {
+                    let expected = before.value..=after.value;
+                    // Of what is held, the number falls too.
+                    let is_expected = expected.contains(&reported.value) || reported.name == "held_frames";
+                    assert!(is_expected, "seed {}: {reported:?}, {expected:?}", self.draw.seed);
+                }
+            }
+        }
     }
 
     /// Asserts that hosts have counted what was seen of them, that nothing is acknowledged late, and that no

@@ -296,6 +296,11 @@ impl Host {
         sum
     }
 
+    /// Returns the counters of each core.
+    pub(super) fn core_statistics(&self) -> Vec<Statistics> {
+        self.cores.iter().map(|core| core.core.statistics()).collect()
+    }
+
     /// Returns what each core holds.
     pub(super) fn usage(&self) -> impl Iterator<Item = Usage> {
         self.cores.iter().map(|core| core.core.usage())

@@ -62,7 +62,10 @@ impl Swarm {
     fn start_up(&mut self, hosts: [usize; 2], qps: &[NewQueuePair; 2], markers: bool) -> bool {
         let revision = [Revision::One, Revision::Two, Revision::TwoThenOne][self.rng.usize(..3)];
         let private_data: Vec<u8> = (0..self.rng.usize(8..64)).map(|_| self.rng.u8(..)).collect();
+        // One in two names the address that it would have anyway.
+        let own = SocketAddr::new(address(&self.draw, hosts[0]), 0);
         let config = ConnectConfig {
+            local: self.connections.len().is_multiple_of(2).then_some(own),
             private_data: private_data.clone(),
             markers,
             revision,

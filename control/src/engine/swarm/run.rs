@@ -104,7 +104,9 @@ fn run_draw(draw: &Draw, mut rng: Rng) -> Report {
     }
     play.until("all streams are read", |play| play.world.streams.are_over());
     play.expect_all_memory();
+    let reports = play.world.request_reports();
     play.end_all();
+    play.world.check_reports(reports);
     play.world.streams.check_memory();
     play.world.check_counters();
     play.tally.damage = play.world.damage();
