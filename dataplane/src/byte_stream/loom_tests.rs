@@ -6,8 +6,9 @@ use std::sync::Arc;
 use loom::cell::UnsafeCell;
 use loom::thread;
 
-use super::inbound::{Arrived, Inbound};
+use super::inbound::Inbound;
 use super::outbound::Outbound;
+use super::placing::Arrived;
 use super::reader::{ByteReader, ReadItem};
 use super::shared::{ByteStreamConfig, SharedByteStream};
 use super::transfers::Buffer;
