@@ -68,14 +68,15 @@ def prepare() -> Image:
 
 
 def _unpack_kernel(cache: Path, debian: Kernel) -> None:
-    """Kernel, headers and siw's source, all of one version."""
+    """Kernel, headers and siw's source, all of one version. The programs that build modules are those of the
+    series: the archive may have them of a later version already."""
     release, version = debian.release, debian.version
     series = ".".join(release.split(".")[:2])
     headers = f"linux-headers-{release}"
     common, kbuild = depends(headers, r"linux-headers-.*-common"), depends(headers, r"linux-kbuild-.*")
-    of_version = [f"{name}={version}" for name in (f"linux-image-{release}", headers, common, kbuild)]
+    of_version = [f"{name}={version}" for name in (f"linux-image-{release}", headers, common)]
     debs, kernel = cache / f"packages-{version}", cache / "kernel"
-    unpack(download(of_version, debs), kernel)
+    unpack(download([*of_version, kbuild], debs), kernel)
     [source] = download([f"linux-source-{series}={version}"], debs)
     stock = kernel / "siw" / siw_driver.STOCK
     stock.mkdir(parents=True)
