@@ -54,7 +54,6 @@ mod look_ahead;
 mod passive_open;
 mod path_waiters;
 mod poll;
-mod queue_pair_commands;
 mod receive;
 mod reports;
 mod resets;

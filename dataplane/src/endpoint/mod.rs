@@ -83,6 +83,7 @@ mod out_of_order;
 mod outcome;
 mod payload;
 mod queue_pair;
+mod queue_pair_commands;
 mod queue_pairs;
 mod rdmap_stream;
 mod receive;

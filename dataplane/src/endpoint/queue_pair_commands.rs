@@ -1,18 +1,20 @@
-//! Commands for a queue pair.
+//! Commands for a queue pair, with or without a connection.
 
 use std::sync::Arc;
 
 use crate::device::Frame;
-use crate::endpoint::{Endpoints, QueuePair};
 use crate::memory::{ChangeId, ChangeResult};
 use crate::qp::shared::{QpState, SharedQp};
 use crate::ring::Event;
 use crate::tcp::CloseReason;
 use crate::time::Instant;
 
+use super::endpoints::Endpoints;
+use super::queue_pair::QueuePair;
+
 impl<F: Frame> Endpoints<F> {
     /// Ends a queue pair that never had a connection.
-    pub(super) fn end_queue_pair(&mut self, shared: &Arc<SharedQp>) {
+    pub(crate) fn end_queue_pair(&mut self, shared: &Arc<SharedQp>) {
         let core = self.table.core();
         let Self { queue_pairs, context, .. } = self;
         let (stags, placed) = (&mut context.stags, &mut context.placed_sends);
@@ -30,7 +32,7 @@ impl<F: Frame> Endpoints<F> {
     }
 
     /// Destroys a queue pair, with the stream that it has.
-    pub(super) fn destroy_queue_pair(&mut self, now: Instant, shared: Arc<SharedQp>) {
+    pub(crate) fn destroy_queue_pair(&mut self, now: Instant, shared: Arc<SharedQp>) {
         let number = shared.number;
         let home = shared.home();
         // Nobody but its own core may touch its queues; of one that was never at a core, the core that
@@ -63,7 +65,7 @@ impl<F: Frame> Endpoints<F> {
 
     /// Ends a change of memory by a work request, if its queue pair is there: the work request completes, or
     /// fails.
-    pub(super) fn end_change(&mut self, id: ChangeId, result: ChangeResult) {
+    pub(crate) fn end_change(&mut self, id: ChangeId, result: ChangeResult) {
         if let Some(qp) = self.queue_pairs.at_mut(id.slot()) {
             qp.sender.end_change(id, result, &qp.shared, &mut self.context.stags);
             qp.shared.ring();
