@@ -474,8 +474,7 @@ impl Connection {
         Disposition { refusal, ..Disposition::changed(changes | self.accept_fin(now)) }
     }
 
-    /// Accepts the payload, which begins at `seq`. The FIN after it is recorded if all of the payload fits
-    /// the window.
+    /// [Keeps](Text::keep) the payload, which begins at `seq`, in a state in which some may come.
     fn on_data<P, F: Frame>(
         &mut self,
         now: Instant,
