@@ -316,7 +316,7 @@ impl Host {
     /// Returns true if nothing is left that applications have asked for, in control and in the core.
     pub(super) fn is_unused(&mut self) -> bool {
         let is_unused = |usage: Usage| Usage { time_waits: 0, ..usage } == Usage::default();
-        !self.engine.has_business() && self.usage().all(is_unused)
+        !self.engine.has_business() && !self.engine.awaits_reports() && self.usage().all(is_unused)
     }
 
     pub(super) const fn engine(&mut self) -> &mut Engine {
