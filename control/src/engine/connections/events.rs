@@ -130,7 +130,8 @@ pub(super) fn on_closed(cx: &mut Context<'_>, phase: Phase, reason: CloseReason)
                 debug_assert!(!begun, "the application has its reply since the core has begun");
                 starting.waiter.closed(cx.out, reason);
             }
-            if begun {
+            // A core that is no longer polled may have begun, and never said so.
+            if begun || !cx.out.alive().contains(cx.id.core()) {
                 cx.queue_pairs.on_closed(cx.out, &qp, reason);
             } else {
                 cx.queue_pairs.unbind(cx.out, &qp);

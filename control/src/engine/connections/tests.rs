@@ -10,8 +10,9 @@ use warpline_dataplane::net::addresses::{Addresses, Cidr};
 use warpline_dataplane::net::notice::Notice;
 use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
 use warpline_dataplane::qp::completion_queue::CompletionRing;
-use warpline_dataplane::qp::shared::{CompletionRings, QueueDepths, SharedQp};
-use warpline_dataplane::qp::work::QpNumber;
+use warpline_dataplane::qp::payload::Slice;
+use warpline_dataplane::qp::shared::{CompletionRings, PostError, QpState, QueueDepths, SharedQp};
+use warpline_dataplane::qp::work::{QpNumber, ReceiveRequest};
 use warpline_dataplane::ring::{
     Command, ConnectError, ConnectionId, Event, FlowKey, ListenAddress, Rings, Scope,
 };
@@ -289,6 +290,25 @@ fn a_core_that_does_not_begin_is_waited_for_for_a_while() {
     deliver(&mut engine);
     assert!(accepted.try_recv().unwrap().is_ok());
     assert_eq!(engine.next_deadline(), Instant::NEVER);
+}
+
+/// A queue pair that a core may have begun, and not said so before it ended, takes no more work: no core
+/// would flush it.
+#[test]
+fn a_core_that_ends_takes_with_it_what_it_may_have_begun() {
+    let mut engine = engine_with(two_cores());
+    let (_, arrived) = listen(&mut engine, PORT, None);
+    let completions = CompletionRings::shared(Arc::new(CompletionRing::new(1)));
+    let number = 1 << 24;
+    let (new, accepted) = accept(&mut engine, &arrived, &completions, number, &request());
+    assert_eq!(new.shared.state(), QpState::Idle);
+    engine.on_core_ended(Instant::from_nanos(2), 1);
+    deliver(&mut engine);
+    assert_eq!(accepted.try_recv().unwrap(), Err(AnswerError::Closed(CloseReason::Aborted)));
+    assert_eq!(new.shared.state(), QpState::Error);
+    assert_eq!(new.status.close_state().reason, Some(CloseReason::Aborted));
+    let receive = ReceiveRequest::new(1, Slice::default());
+    assert_eq!(new.shared.post_receive(receive), Err(PostError::WrongState(QpState::Error)));
 }
 
 /// All cores find out that their adapter differs; applications are told once.
