@@ -301,6 +301,12 @@ impl<C: Keyed> Table<C> {
         self.to_resume == 0
     }
 
+    /// Returns true if the connection in `slot` is scheduled.
+    #[inline]
+    pub(crate) fn is_scheduled(&self, slot: u32) -> bool {
+        self.slots[slot as usize].share.is_scheduled()
+    }
+
     /// Returns true if any connection is scheduled.
     #[inline]
     pub(crate) fn has_scheduled(&self) -> bool {

@@ -104,6 +104,7 @@ impl<D: Device> Core<D> {
         rest: &mut Drain<'_, D::Frame>,
         ingress: Ingress,
     ) {
+        let is_scheduled = self.endpoints.table.is_scheduled(slot);
         let Some(mut endpoint) = self.endpoints.at(now, slot) else { return };
         if !rest.as_slice().is_empty() {
             self.host.parser.begin_following(segment, &frame);
@@ -113,8 +114,9 @@ impl<D: Device> Core<D> {
             endpoint.on_expected_segments(segment, frame, &mut burst);
         let dropped_surplus = endpoint.connection.drop_unacked_surplus(&mut endpoint.context.pools);
         if !changes.is_empty() || unexpected.is_none() {
+            let rests_until = if is_scheduled { None } else { endpoint.rest_after(changes) };
             let outcome = Outcome { schedule: true, changes, dropped_surplus, refusal, ..Outcome::NONE };
-            self.after_segments(now, slot, segment, outcome);
+            self.after_segments(now, slot, segment, outcome, rests_until);
         }
         if let Some(frame) = unexpected {
             let header = self.host.parser.header_of(segment, &frame);
@@ -231,6 +233,7 @@ impl<D: Device> Core<D> {
     /// Hands a segment to the connection in `slot`, which it belongs to, whatever its header is.
     #[inline(never)]
     fn on_segment(&mut self, now: Instant, slot: u32, segment: &Segment, header: &Header, frame: D::Frame) {
+        let is_scheduled = self.endpoints.table.is_scheduled(slot);
         let Some(mut endpoint) = self.endpoints.at(now, slot) else {
             return self.endpoints.context.statistics.count(DropCause::NoConnection);
         };
@@ -242,13 +245,25 @@ impl<D: Device> Core<D> {
         };
         let outcome = endpoint.on_segment(header, payload);
         endpoint.connection.review();
-        self.after_segments(now, slot, segment, outcome);
+        let rests_until = if is_scheduled { None } else { endpoint.rest_after(outcome.changes) };
+        self.after_segments(now, slot, segment, outcome, rests_until);
     }
 
-    /// Does what follows from what segments have changed; `segment` is the last of them.
+    /// Does what follows from what segments have changed; `segment` is the last of them. A connection that
+    /// rests has nothing to send, so it is not served before it has.
     #[inline]
-    fn after_segments(&mut self, now: Instant, slot: u32, segment: &Segment, outcome: Outcome) {
-        self.endpoints.schedule_if_due(slot, outcome);
+    fn after_segments(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        segment: &Segment,
+        outcome: Outcome,
+        rests_until: Option<Instant>,
+    ) {
+        match rests_until {
+            Some(deadline) => self.endpoints.table.set_deadline(slot, deadline),
+            None => self.endpoints.schedule_if_due(slot, outcome),
+        }
         self.data_arrived |= outcome.changes.contains(Changes::DATA);
         if outcome.changes.contains(Changes::ACKNOWLEDGED) {
             self.host.confirm_reachable(segment.flow.source(), now);

@@ -9,7 +9,7 @@ use crate::mpa::MpaError;
 use crate::qp::error::StreamError;
 use crate::rdmap::RdmapError;
 use crate::tcp::send_queue::Segment;
-use crate::tcp::{Burst, Outgoing, State, Unusual};
+use crate::tcp::{Burst, Changes, Outgoing, State, Unusual};
 use crate::time::Instant;
 
 use super::Endpoint;
@@ -162,11 +162,28 @@ impl<F: Frame> Endpoint<'_, F> {
     #[inline]
     pub(crate) fn has_sent_all(&mut self) -> bool {
         let tcp = &self.connection.tcp;
-        if tcp.unusual.intersects(Unusual::SEND) || !tcp.is_silent() {
-            return false;
+        !tcp.unusual.intersects(Unusual::SEND) && tcp.is_silent() && self.has_queued_all()
+    }
+
+    /// Returns true if its queue pair has nothing to [queue](Self::queue_work). Returns false if another look
+    /// is needed to know.
+    #[inline]
+    fn has_queued_all(&self) -> bool {
+        self.queue_pair.as_deref().is_some_and(|qp| qp.sender.has_queued_all(&qp.shared, &qp.reads))
+    }
+
+    /// Returns the next deadline of a connection that segments have changed so, if the peer has acknowledged
+    /// all that was sent, and nothing else has changed and nothing is left to send: then the connection need
+    /// not be served.
+    #[inline]
+    pub(crate) fn rest_after(&mut self, changes: Changes) -> Option<Instant> {
+        let tcp = &self.connection.tcp;
+        let may_rest = changes == Changes::ACKNOWLEDGED && tcp.is_at_rest() && tcp.unusual.is_empty();
+        if !may_rest || !self.has_queued_all() {
+            return None;
         }
-        let Some(qp) = self.queue_pair.as_deref() else { return false };
-        qp.sender.has_queued_all(&qp.shared, &qp.reads)
+        self.context.cut_runs.acknowledge(self.id, self.connection.tcp.acknowledged());
+        Some(self.straight_deadline())
     }
 
     /// Returns what becomes of a connection that was served and has `more` to send, or not: it closes, is
@@ -179,12 +196,19 @@ impl<F: Frame> Endpoint<'_, F> {
             return self.end_unusual_transmit(more);
         }
         debug_assert!(connection.has_all_conditions(), "a condition began unnoticed while it was served");
-        let mut deadline = connection.tcp.next_deadline().min(connection.nudge_due());
+        let mut deadline = self.straight_deadline();
         if self.context.pools.segments.free() == 0 {
             let has_work = self.rdmap().is_some_and(|stream| stream.has_work());
             deadline = self.deadline(has_work || self.connection.has_unqueued_bytes());
         }
         if more { AfterTransmit::More { deadline } } else { AfterTransmit::Wait { deadline } }
+    }
+
+    /// Returns the next deadline of a connection without a rare condition, if it does not wait for
+    /// descriptors.
+    #[inline]
+    fn straight_deadline(&self) -> Instant {
+        self.connection.tcp.next_deadline().min(self.connection.nudge_due())
     }
 
     /// Does as [`unschedule`](Self::unschedule) does for a connection with a rare condition: it may close, or

@@ -104,6 +104,12 @@ impl Connection {
         !self.has_unsent() && self.ack.owed == 0
     }
 
+    /// Whether nothing is queued or outstanding, and no acknowledgement is owed.
+    #[inline]
+    pub fn is_at_rest(&self) -> bool {
+        self.send.queue.is_empty() && self.ack.owed == 0
+    }
+
     /// The next segment with data: lost segments first, then those never sent.
     fn poll_data<P: SendPayload, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> Option<Outgoing<P>> {
         if self.send.queue.is_empty() {
