@@ -65,7 +65,7 @@ impl Deregistration {
     /// A posted request is accepted already, or the doorbell of its queue pair rings, or it was found then
     /// that it has to wait ([`Unaccepted`](crate::endpoint::Unaccepted)): no other queue pair is looked at.
     fn accept_posted<F>(&mut self, endpoints: &mut Endpoints<F>, doorbells: &Doorbells) -> bool {
-        let Endpoints { queue_pairs, context, .. } = endpoints;
+        let Endpoints { table, queue_pairs, context } = endpoints;
         let mut left = limits::QUEUE_PAIRS_VISITED_TOGETHER;
         while self.word < doorbells.words() {
             let word = self.word;
@@ -84,6 +84,9 @@ impl Deregistration {
                         context.unaccepted.remove(slot);
                         qp.accept_posted(&mut context.stags, &mut context.unaccepted);
                         self.is_used |= qp.sender.may_be_posted(&qp.shared);
+                        if let Some(connection) = qp.connection.and_then(|id| table.get_mut(id)) {
+                            connection.expect_work();
+                        }
                     }
                     Some(_) => {}
                     None => context.unaccepted.remove(slot),

@@ -57,7 +57,7 @@ pub(super) fn fetch_receivers<D: Device>(
 pub(super) fn fetch_scheduled<F>(endpoints: &Endpoints<F>) {
     for (served_before, depth) in [(2, Depth::Connection), (1, Depth::QueuePair), (0, Depth::Queues)] {
         if let Some(slot) = endpoints.table.scheduled_after(served_before) {
-            endpoints.prefetch(slot, depth);
+            endpoints.prefetch_to_serve(slot, depth);
         }
     }
 }

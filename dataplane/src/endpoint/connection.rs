@@ -221,6 +221,26 @@ impl Connection {
         }
     }
 
+    /// Returns true if it has no rare condition, and its queue pair has nothing to send.
+    #[inline]
+    pub(super) fn has_no_work(&self) -> bool {
+        self.tcp.unusual.is_empty() && !self.may_have_work()
+    }
+
+    /// Has it ask its queue pair for something to send when it is served next: requests were posted.
+    #[inline]
+    pub(crate) const fn expect_work(&mut self) {
+        if let Mode::FullOperation(operating) = &mut self.mode {
+            operating.may_have_work = true;
+        }
+    }
+
+    /// Returns false if nothing has come to its queue pair since all of that was queued to TCP.
+    #[inline]
+    pub(super) fn may_have_work(&self) -> bool {
+        !matches!(&self.mode, Mode::FullOperation(operating) if !operating.may_have_work)
+    }
+
     /// Returns true if its application has written octets that TCP does not have yet.
     pub(super) fn has_unqueued_bytes(&self) -> bool {
         matches!(&self.mode, Mode::Bytes(stream) if stream.outbound.unqueued_octets() > 0)

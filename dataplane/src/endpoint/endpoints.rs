@@ -85,6 +85,16 @@ impl<F> Endpoints<F> {
         }
     }
 
+    /// Has the processor fetch the part `depth` of the endpoint of the connection in `slot` that it takes to
+    /// serve it.
+    #[inline]
+    pub(crate) fn prefetch_to_serve(&self, slot: u32, depth: Depth) {
+        let takes_it = || self.table.peek(slot).is_some_and(Connection::may_have_work);
+        if matches!(depth, Depth::Connection) || takes_it() {
+            self.prefetch(slot, depth);
+        }
+    }
+
     #[inline]
     fn endpoint<'c>(
         now: Instant,

@@ -71,6 +71,7 @@ impl<F: Frame> Endpoint<'_, F> {
         if let Some(qp) = self.queue_pair.as_deref_mut() {
             qp.accept_posted(&mut self.context.stags, &mut self.context.unaccepted);
         }
+        self.connection.expect_work();
         if self.connection.tcp.unusual.is_empty() {
             return Outcome::SCHEDULE;
         }

@@ -34,6 +34,9 @@ pub struct Operating {
     pub crc: bool,
     /// Small FPDUs may share a segment.
     pub packing: bool,
+    /// Its queue pair may have something to send. Without it a connection that is served, for an
+    /// acknowledgement that it owes, does not touch the queue pair. Set with whatever gives it work.
+    pub may_have_work: bool,
     /// FPDUs may be sent: at once for the Initiator, after the first valid FPDU for the Responder.
     // Requirements: MPA-7.1.2-15
     pub may_send: bool,
@@ -71,6 +74,7 @@ impl Operating {
             markers_sent: operation.markers_sent,
             crc: operation.crc,
             packing: operation.packing,
+            may_have_work: true,
             may_send: operation.initiator,
             crc_retries: 0,
             crc_retries_max: operation.crc_retries,

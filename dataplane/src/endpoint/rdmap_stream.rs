@@ -69,6 +69,8 @@ impl<F> RdmapStream<'_, F> {
 
     /// Returns what the result of an FPDU means for the stream.
     pub(super) fn step(&mut self, received: Result<Received, Fault>) -> Step {
+        // A request of the peer is to be answered.
+        self.operating.may_have_work = true;
         match received {
             Ok(Received::First(Placed { octets, answers_read })) => {
                 self.context.statistics.bytes_copied_rx += octets as u64;
@@ -122,6 +124,7 @@ impl<F> RdmapStream<'_, F> {
     /// Sends a nudge, which is due.
     pub(super) fn nudge(&mut self) {
         self.operating.spend_nudge(self.now);
+        self.operating.may_have_work = true;
         if self.qp.sender.nudge() {
             self.context.statistics.nudges_sent += 1;
         }

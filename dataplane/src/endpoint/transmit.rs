@@ -17,6 +17,7 @@ use super::build::FpduSources;
 use super::chunk::Chunk;
 use super::context::Context;
 use super::continuations::{Continuations, may_be_continued};
+use super::mode::Mode;
 use super::single_fpdu::SingleFpdu;
 
 /// The stream has failed, and the connection sends something else than before.
@@ -57,7 +58,19 @@ impl<F: Frame> Endpoint<'_, F> {
     /// # Errors
     ///
     /// [`StreamFailed`]: another call moves what is sent instead.
+    #[inline]
     pub(crate) fn queue_work(&mut self, by_reference: bool, segments: usize) -> Result<(), StreamFailed> {
+        if self.connection.has_no_work() && !cold::is_forced() {
+            debug_assert!(
+                self.queue_pair.as_deref().is_some_and(|qp| qp.sender.has_queued_accepted(&qp.reads)),
+                "work came unnoticed"
+            );
+            return Ok(());
+        }
+        self.queue_work_of_user(by_reference, segments)
+    }
+
+    fn queue_work_of_user(&mut self, by_reference: bool, segments: usize) -> Result<(), StreamFailed> {
         self.context.pools.segments.limit_unsent(segments as u32);
         if self.connection.tcp.unusual.contains(Unusual::STREAMING) {
             self.streaming().queue();
@@ -168,8 +181,13 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Returns true if its queue pair has nothing to [queue](Self::queue_work). Returns false if another look
     /// is needed to know.
     #[inline]
-    fn has_queued_all(&self) -> bool {
-        self.queue_pair.as_deref().is_some_and(|qp| qp.sender.has_queued_all(&qp.shared, &qp.reads))
+    fn has_queued_all(&mut self) -> bool {
+        let Mode::FullOperation(operating) = &mut self.connection.mode else { return false };
+        let Some(qp) = self.queue_pair.as_deref() else { return false };
+        if operating.may_have_work {
+            operating.may_have_work = !qp.sender.has_queued_all(&qp.shared, &qp.reads);
+        }
+        !operating.may_have_work
     }
 
     /// Returns the next deadline of a connection that segments have changed so, if the peer has acknowledged

@@ -142,13 +142,17 @@ impl Sender {
     /// or to [queue](Self::peek) for now, in a stream that has not ended.
     #[inline]
     pub fn has_queued_all(&self, shared: &SharedQp, reads: &Reads) -> bool {
+        self.has_queued_accepted(reads) && !shared.has_posted_sends() && !shared.state().is_over()
+    }
+
+    /// The same of what is accepted, whatever has been posted since.
+    #[inline]
+    pub fn has_queued_accepted(&self, reads: &Reads) -> bool {
         self.queued == self.entries.len()
             && self.provider_message.is_none()
             && self.terminate.is_none()
             && self.after_close.is_none()
             && !reads.inbound.has_next()
-            && !shared.has_posted_sends()
-            && !shared.state().is_over()
     }
 
     /// Whether requests may lie in the queue that are not accepted yet and are not to be flushed.
