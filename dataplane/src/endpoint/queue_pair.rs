@@ -1,12 +1,13 @@
 //! A queue pair at its core: both halves, and the connection that carries its stream.
 
+use core::mem::offset_of;
 use std::sync::Arc;
 
 use crate::conn::ConnectionId;
 use crate::memory::{STag, StagTable, prefetch};
 use crate::ordered::OrderedPool;
 use crate::qp::error::StreamError;
-use crate::qp::reads::Reads;
+use crate::qp::reads::{InboundReads, Reads};
 use crate::qp::receiver::{PlacedSegment, Receiver};
 use crate::qp::sender::{CarriedOut, Sender};
 use crate::qp::shared::{QpState, SharedQp};
@@ -37,6 +38,11 @@ pub(crate) struct QueuePair {
 
 // An odd number of cache lines, so that the hot lines of many queue pairs use all sets of a cache.
 const _: () = assert!((size_of::<QueuePair>() / 64) % 2 == 1);
+// What the peer has requested is asked for each time, and lies on one line.
+const _: () = {
+    let inbound = offset_of!(QueuePair, reads) + offset_of!(Reads, inbound);
+    assert!(inbound / 64 == (inbound + size_of::<InboundReads>() - 1) / 64);
+};
 
 impl QueuePair {
     /// Returns a queue pair without a connection.

@@ -310,14 +310,15 @@ impl InboundReads {
     }
 }
 
-/// The RDMA Reads and Atomic Operations of a queue pair, in both directions.
+/// The RDMA Reads and Atomic Operations of a queue pair, in both directions. Each time a queue pair is served
+/// it asks for those of the peer: they come second, where they lie on one cache line.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Reads {
-    /// Requested by the peer.
-    pub inbound: InboundReads,
     /// Requested by this end.
     pub outbound: OutboundReads,
+    /// Requested by the peer.
+    pub inbound: InboundReads,
 }
 
 impl Reads {

@@ -35,15 +35,16 @@ struct Curve {
 
 /// The state of CUBIC.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct Cubic {
     window: Window,
+    /// Growth below an octet that is still to come.
+    carry_octets: f32,
+    /// When the last acknowledgement came.
+    last_ack: Instant,
     curve: Curve,
     /// The curve before the last reduction.
     before: Curve,
-    /// When the last acknowledgement came.
-    last_ack: Instant,
-    /// Growth below an octet that is still to come.
-    carry_octets: f32,
 }
 
 impl Cubic {

@@ -12,6 +12,7 @@ const GAIN_SHIFT: u32 = 4;
 
 /// The state of DCTCP.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct Dctcp {
     reno: NewReno,
     /// `DCTCP.Alpha`: the fraction of octets marked, smoothed, in units of 1 / [`ONE`].

@@ -9,6 +9,7 @@ const SLOW_START_LIMIT_SEGMENTS: u32 = 2;
 
 /// The state of NewReno.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct NewReno {
     window: Window,
     /// Octets acknowledged in congestion avoidance that have not grown the window yet.

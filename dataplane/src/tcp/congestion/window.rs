@@ -4,15 +4,14 @@ use super::control::{AckSample, Signal};
 use super::hystart::{HyStart, Phase};
 use crate::limits;
 
-/// Window and slow-start threshold of one connection.
+/// Window and slow-start threshold of one connection. What each acknowledgement asks for comes first, here
+/// and in the algorithms, so that it shares a cache line with what lies before the algorithm in a connection.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub(super) struct Window {
     octets: u32,
     threshold_octets: u32,
     emss_octets: u32,
-    /// Window and threshold before the last reduction, until it is undone.
-    before: Option<(u32, u32)>,
-    hystart: HyStart,
     /// Something was acknowledged: the window is no longer the initial one.
     used: bool,
     /// A SYN was lost, so the initial window is one segment.
@@ -21,6 +20,9 @@ pub(super) struct Window {
     recovering: bool,
     /// Slow start follows a timeout.
     after_timeout: bool,
+    hystart: HyStart,
+    /// Window and threshold before the last reduction, until it is undone.
+    before: Option<(u32, u32)>,
 }
 
 impl Window {
