@@ -12,6 +12,7 @@ use crate::statistics::Statistics;
 use crate::steering::Steering;
 use crate::tally;
 use crate::time::Instant;
+use crate::waker::Waker;
 
 /// Returns how often the cores of this thread have computed the checksum of a segment that has arrived.
 #[doc(hidden)]
@@ -71,6 +72,21 @@ impl SimulatedCore {
     /// As [`Core::next_deadline`].
     pub fn next_deadline(&self) -> Instant {
         self.0.next_deadline()
+    }
+
+    /// As [`Core::has_scheduled`].
+    pub fn has_scheduled(&self) -> bool {
+        self.0.has_scheduled()
+    }
+
+    /// As [`Core::has_waiting_events`].
+    pub fn has_waiting_events(&self) -> bool {
+        self.0.has_waiting_events()
+    }
+
+    /// As [`Core::wake_on_arrival`].
+    pub fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
+        self.0.wake_on_arrival(waker)
     }
 
     /// As [`Core::statistics`].

@@ -204,12 +204,22 @@ impl Half {
     /// Returns the first name and the present one of all windows, and of all registrations after them.
     pub(crate) fn all_names(&self) -> Vec<[STag; 2]> {
         let windows = self.names.iter().filter(|named| named.is_window());
-        let windows = windows.map(|named| [named.first, named.stag]);
-        let registrations = self.areas.iter().map(|(area, memory)| {
+        windows.map(|named| [named.first, named.stag]).chain(self.registrations()).collect()
+    }
+
+    /// Returns the first name and the present one of all registrations.
+    pub(crate) fn registrations(&self) -> impl Iterator<Item = [STag; 2]> {
+        self.areas.iter().map(|(area, memory)| {
             let is_it = |named: &&Named| matches!(named.what, What::Registration(of, _) if of == *area);
             let named = self.names.iter().find(is_it);
             [memory.stag, named.map_or(memory.stag, |named| named.stag)]
-        });
-        windows.chain(registrations).collect()
+        })
+    }
+
+    /// The memory that was first named `first` is its application's again, which writes to all of it: nothing
+    /// changes that any more.
+    pub(crate) fn take_back(&mut self, rng: &mut Rng, first: STag) {
+        let (_, memory) = self.areas.iter_mut().find(|(_, memory)| memory.stag == first).expect("it has it");
+        memory.overwrite(rng);
     }
 }

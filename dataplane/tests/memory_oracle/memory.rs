@@ -1,5 +1,6 @@
 //! The model's plain memory beside the stack's registered memory.
 
+use fastrand::Rng;
 use warpline_dataplane::memory::{ProtectionDomainId, Region, STag};
 
 use super::hazards::Span;
@@ -74,6 +75,13 @@ impl Memory {
         let differs =
             found.iter().enumerate().find(|(at, octet)| self.content[*at] != **octet && !was(*at, **octet));
         assert_eq!(differs, None, "{what}: nobody has written that octet");
+    }
+
+    /// Writes to all of it.
+    pub(super) fn overwrite(&mut self, rng: &mut Rng) {
+        rng.fill(&mut self.content);
+        assert!(self.region.write(0, &self.content));
+        self.settle();
     }
 
     /// Takes the octets of `span` as they are.

@@ -194,9 +194,9 @@ impl Swarm {
         counted
     }
 
-    /// Returns the digest of what each host has counted.
+    /// Returns the digest of what each host has counted, and has held meanwhile.
     pub(super) fn counts(&self) -> Digest {
-        let mut digest = Digest::default();
+        let mut digest = self.held.clone();
         for named in self.hosts.iter().flat_map(|host| host.statistics().named()) {
             digest.add_octets(named.name.as_bytes());
             digest.add(named.value);

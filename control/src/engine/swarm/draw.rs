@@ -50,6 +50,12 @@ pub(super) struct HostDraw {
     pub(super) run_to_completion: bool,
     /// Each has a queue of the device.
     pub(super) cores: u8,
+    /// Their threads sleep while they have nothing to do.
+    pub(super) sleeps: bool,
+    /// The host has its IPv6 addresses once nobody else has answered for them.
+    pub(super) detects_duplicates: bool,
+    /// Its queue pairs do not close because their peers do.
+    pub(super) keeps_open: bool,
     /// All its queue pairs report to one queue.
     pub(super) one_completion_queue: bool,
     /// The key of everything that it chooses. A host that starts again has the same.
@@ -190,7 +196,7 @@ fn tables(seed: u64) -> Tables {
     }
     Tables {
         send_descriptors: rng.usize(64..256),
-        held_frames: rng.usize(256..1024),
+        held_frames: rng.usize(128..1024),
         placed_runs: rng.usize(2..32),
         placed_sends: rng.usize(2..32),
         time_waits: rng.usize(1..4),
@@ -215,7 +221,8 @@ impl Draw {
     /// what makes it so. A device with few frames, or a full ring, sends as many as a burst asks for, and one
     /// with few frames has none for an answer to what came in pieces. A super-frame is one of these frames,
     /// and holds as many segments as it has octets and pieces: seeds with such devices keep what decides
-    /// that, and take cold branches always or never: twins toss other coins.
+    /// that, and take cold branches always or never: twins toss other coins. Threads sleep or do not, as
+    /// before: one that polls finds its next timer at another time, and work is counted in such times.
     pub(super) fn into_twin(mut self) -> Self {
         let is_free = self.streams == 0 && self.episodes == 0;
         for host in &mut self.hosts {
@@ -255,7 +262,7 @@ impl HostDraw {
             ..Behaviour::default()
         };
         let takes_super_frames = transmit_checksums && rng.bool();
-        Self {
+        let mut host = Self {
             tcp,
             window_octets: [24 * 1024, 256 * 1024, 2 << 20][rng.usize(..3)],
             gather: rng.bool(),
@@ -265,9 +272,17 @@ impl HostDraw {
             receive_piece_octets: [usize::MAX, usize::MAX, 256, 2048][rng.usize(..4)],
             run_to_completion: rng.u8(..4) == 0,
             cores: [1, 1, 1, 1, 2, 3][rng.usize(..6)],
+            sleeps: false,
+            detects_duplicates: false,
+            keeps_open: false,
             one_completion_queue: rng.bool(),
             secret: [rng.u64(..), rng.u64(..)],
-        }
+        };
+        // By the key alone: whatever else is drawn stays as it is.
+        host.sleeps = host.secret[0].is_multiple_of(2);
+        host.detects_duplicates = !clean && host.secret[1].is_multiple_of(2);
+        host.keeps_open = host.secret[1] % 8 < 2;
+        host
     }
 }
 

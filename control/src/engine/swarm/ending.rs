@@ -1,5 +1,7 @@
 //! How connections end: cut off with work outstanding, by a host that starts again, or in an orderly way.
 
+use std::time::Duration;
+
 use warpline_dataplane::qp::shared::QpState;
 use warpline_dataplane::tcp::CloseReason;
 
@@ -26,6 +28,13 @@ impl Swarm {
         self.ask(host, |reply| Request::DestroyQp { qp, reply });
     }
 
+    /// Records how the connection has ended at that side.
+    fn record_end(&mut self, number: usize, side: usize) {
+        let qp = &self.connections[number].qps[side].shared;
+        let end = format!("{:?} {:?} {:?}", self.end_of(number, side), qp.state(), qp.error());
+        self.told.add_octets(end.as_bytes());
+    }
+
     /// Returns why the connection has ended at that side, once it has.
     fn end_of(&self, number: usize, side: usize) -> Option<CloseReason> {
         self.connections[number].qps[side].status.close_state().reason
@@ -42,7 +51,7 @@ impl Play<Swarm> {
         }
         let (number, side) = (live[self.rng.usize(..live.len())], self.rng.usize(..2));
         self.cut_off(number);
-        match self.rng.u8(..4) {
+        match self.rng.u8(..5) {
             0 => self.world.destroy(number, side),
             1 => {
                 let connection = &self.world.connections[number];
@@ -53,6 +62,7 @@ impl Play<Swarm> {
                 self.world.disconnect(number, side);
                 self.world.destroy(number, side);
             }
+            3 => self.revoke_any(number, side),
             _ => self.world.disconnect(number, side),
         }
         for _ in 0..self.rng.u32(..100) {
@@ -63,10 +73,37 @@ impl Play<Swarm> {
         }
     }
 
+    /// The application takes memory of chance back: nothing is read from it any more, or written to it. A
+    /// connection ends that sends from it.
+    fn revoke_any(&mut self, number: usize, side: usize) {
+        let names: Vec<_> = self.halves[number][side].registrations().collect();
+        let [stag, last] = names[self.rng.usize(..names.len())];
+        let patience = Duration::from_micros([0, 100, 100_000][self.rng.usize(..3)]);
+        let host = self.world.host_of(number, side);
+        loop {
+            let outcome = self.world.ask(host, |reply| Request::Revoke { stag, last, patience, reply });
+            match outcome {
+                DeregisterOutcome::Done => break,
+                DeregisterOutcome::WindowsBound => return,
+                DeregisterOutcome::Unanswered(_) => {
+                    assert!(self.world.draw.episodes > 0, "seed {}: no core stalls", self.seed);
+                }
+                DeregisterOutcome::InUse => panic!("seed {}: {stag:?} is read", self.seed),
+            }
+        }
+        self.world.connections[number].revoked[side].push(stag);
+        self.halves[number][side].take_back(&mut self.rng, stag);
+    }
+
     /// The application of a connection that was cut off sees its end, takes what is reported, and drops it.
     fn finish_cut_off(&mut self, number: usize, side: usize) {
         if !self.world.connections[number].destroyed[side] {
             self.world.disconnect(number, side);
+            let connection = &self.world.connections[number];
+            let peer = 1 - side;
+            if self.world.draw.hosts[connection.hosts[peer]].keeps_open && !connection.destroyed[peer] {
+                self.world.disconnect(number, peer);
+            }
             self.until("the end of a connection that was cut off", |this| {
                 this.world.end_of(number, side).is_some()
             });
@@ -163,6 +200,7 @@ impl Play<Swarm> {
         }
         for number in 0..self.halves.len() {
             for side in [0, 1] {
+                self.world.record_end(number, side);
                 self.world.destroy(number, side);
             }
         }
@@ -171,7 +209,9 @@ impl Play<Swarm> {
         for number in 0..self.halves.len() {
             for side in [0, 1] {
                 let half = &self.halves[number][side];
-                let (host, names) = (self.world.host_of(number, side), half.all_names());
+                let (host, mut names) = (self.world.host_of(number, side), half.all_names());
+                let revoked = &self.world.connections[number].revoked[side];
+                names.retain(|[stag, _]| !revoked.contains(stag));
                 if !half.gone {
                     self.deregister(host, &names);
                 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU8;
 use std::sync::Arc;
 
 use crossbeam::channel::Receiver;
@@ -18,12 +19,13 @@ use warpline_dataplane::net::addresses::Cidr;
 use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
 use warpline_dataplane::qp::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
 use warpline_dataplane::qp::work::{Completion, QpNumber};
-use warpline_dataplane::ring::{ListenAddress, Rings};
+use warpline_dataplane::ring::ListenAddress;
 use warpline_dataplane::statistics::Statistics;
 use warpline_dataplane::steering::Steering;
 use warpline_dataplane::time::{Instant, SECOND};
 
 use super::completions::Completions;
+use super::core_thread::{Alarm, CoreThread, rings};
 use super::draw::{Draw, HostDraw};
 use super::memory_oracle::{PD, SLOTS, stack::DEPTH};
 use crate::engine::interface::reply::Reply;
@@ -51,22 +53,20 @@ const RECEIVE_WAIT: std::time::Duration = std::time::Duration::from_hours(1);
 /// Longer than all stalls and losses of a seed take.
 const PATIENCE: std::time::Duration = std::time::Duration::from_mins(20);
 
+/// Bytes a second of a queue pair that is limited: what most send takes less than a second.
+const RATES: core::ops::Range<u64> = 2_000_000..200_000_000;
+/// The shares of queue pairs in what their core sends.
+const WEIGHTS: [NonZeroU8; 4] =
+    [NonZeroU8::MIN, NonZeroU8::new(16).unwrap(), NonZeroU8::new(16).unwrap(), NonZeroU8::MAX];
 /// Entries of the table by which an adapter spreads segments over its queues.
 const SPREAD_ENTRIES: usize = 128;
-
-/// A core, and the rings between it and control.
-struct HostCore {
-    core: SimulatedCore,
-    rings: Rings,
-    /// Until then it is not polled.
-    stalls_until: Instant,
-}
 
 /// The cores of a device, and their engine.
 pub(super) struct Host {
     engine: Engine,
-    cores: Vec<HostCore>,
+    cores: Vec<CoreThread>,
     run_to_completion: bool,
+    keeps_open: bool,
     /// Until then control does nothing.
     pub(super) control_stalls_until: Instant,
     pub(super) shared_receives: Arc<SharedReceiveQueue>,
@@ -103,7 +103,7 @@ impl Host {
     pub(super) fn new(draw: &Draw, host: usize, device: SimDevice, now: Instant) -> Self {
         let of = draw.hosts[host];
         let mut config = Config {
-            duplicate_address_detection: false,
+            duplicate_address_detection: of.detects_duplicates,
             holds_stream: true,
             vlan: draw.vlan,
             window_bytes: of.window_octets,
@@ -134,6 +134,7 @@ impl Host {
             engine,
             cores,
             run_to_completion: of.run_to_completion,
+            keeps_open: of.keeps_open,
             control_stalls_until: Instant::ZERO,
             shared_receives: Arc::new(SharedReceiveQueue::new(SrqNumber(1), PD, SLOTS, Some(events.clone()))),
             arrivals,
@@ -188,12 +189,11 @@ impl Host {
     /// Polls the cores and runs the engine, unless they stall. Returns true if there was anything to do.
     pub(super) fn poll(&mut self, now: Instant) -> bool {
         let mut busy = false;
-        for HostCore { core, .. } in self.cores.iter_mut().filter(|core| core.stalls_until <= now) {
-            busy |=
-                if self.run_to_completion { core.poll_run_to_completion(now) } else { core.poll_once(now) };
+        for core in &mut self.cores {
+            busy |= core.poll(now, self.run_to_completion);
         }
         if self.control_stalls_until <= now {
-            for (HostCore { rings, .. }, number) in self.cores.iter().zip(0..) {
+            for (CoreThread { rings, .. }, number) in self.cores.iter().zip(0..) {
                 while let Some(event) = rings.events.pop() {
                     busy = true;
                     self.exchanged += 1;
@@ -209,12 +209,13 @@ impl Host {
     /// Delivers the outputs of the engine. Returns true if there were any.
     fn deliver(&mut self) -> bool {
         let mut busy = false;
-        for (HostCore { rings, .. }, number) in self.cores.iter().zip(0..) {
+        for (CoreThread { rings, .. }, number) in self.cores.iter().zip(0..) {
             while let Some(command) = self.engine.next_command(number) {
                 if let Err(command) = rings.commands.push(command) {
                     self.engine.return_command(number, command);
                     break;
                 }
+                rings.doorbells.wake();
                 busy = true;
                 self.exchanged += 1;
             }
@@ -228,8 +229,7 @@ impl Host {
 
     /// Returns when the host has work, if nothing happens before.
     pub(super) fn next_deadline(&self) -> Instant {
-        let of_core = |core: &HostCore| core.core.next_deadline().max(core.stalls_until);
-        let cores = self.cores.iter().map(of_core).min().unwrap_or(Instant::NEVER);
+        let cores = self.cores.iter().map(CoreThread::next_deadline).min().unwrap_or(Instant::NEVER);
         cores.min(self.engine.next_deadline().max(self.control_stalls_until))
     }
 
@@ -259,10 +259,16 @@ impl Host {
         let waits_long = shares && draw.waits_for_shared_receives();
         let timeout = if waits_long { RECEIVE_WAIT } else { std::time::Duration::from_millis(20) };
         let rnr = RnrPolicy::Wait { timeout };
+        let rng = &mut self.rng;
         let config = QpConfig {
             send_depth: DEPTH,
             receive_depth: DEPTH,
             packing: draw.packing,
+            keep_open: self.keeps_open,
+            rate_limit: (rng.u8(..8) == 0).then(|| rng.u64(RATES)),
+            weight: WEIGHTS[rng.usize(..WEIGHTS.len())],
+            user_timeout: rng.bool().then_some(PATIENCE),
+            disconnect_timeout: rng.bool().then_some(PATIENCE),
             rnr: if draw.receive_wait { rnr } else { RnrPolicy::Terminate },
             ..QpConfig::default()
         };
@@ -339,20 +345,23 @@ fn cores(
     draw: &HostDraw,
     config: &Config,
     tables: Tables,
-) -> (Vec<HostCore>, Option<Arc<Steering>>, Option<Arc<Claims>>) {
-    let host_core = |core: SimulatedCore, rings| HostCore { core, rings, stalls_until: Instant::ZERO };
+) -> (Vec<CoreThread>, Option<Arc<Steering>>, Option<Arc<Claims>>) {
+    let alarm = || draw.sleeps.then(Alarm::new);
     if draw.cores == 1 {
-        let rings = Rings::new();
+        let alarm = alarm();
+        let rings = rings(alarm.as_ref());
         let core = SimulatedCore::new(device, config.clone(), rings.clone(), tables);
-        return (vec![host_core(core, rings)], None, None);
+        return (vec![CoreThread::new(core, rings, alarm)], None, None);
     }
     let mut rng = Rng::with_seed(draw.secret[0]);
     let steering = Arc::new(Steering::new(draw.cores, SPREAD_ENTRIES, |key| rng.fill(key)));
     let places = Place::all(&steering);
     let claims = places[0].claims().cloned();
     let placed = |(device, place)| {
-        let rings = Rings::new();
-        host_core(SimulatedCore::placed(device, config.clone(), rings.clone(), tables, place), rings)
+        let alarm = alarm();
+        let rings = rings(alarm.as_ref());
+        let core = SimulatedCore::placed(device, config.clone(), rings.clone(), tables, place);
+        CoreThread::new(core, rings, alarm)
     };
     let devices = spread(device.queues(&steering), Queues::PerCore, &steering);
     (devices.into_iter().zip(places).map(placed).collect(), Some(steering), claims)

@@ -7,6 +7,10 @@
 //! memory, all completions, errors at both ends, an orderly close of what nothing has disturbed, and nothing
 //! left at any host in the end. On clear paths no retransmission timeout comes to pass.
 //!
+//! Hosts differ in whatever may differ: whether the threads of their cores [sleep](core_thread), how their
+//! queue pairs close and what these may send, what their devices can do. Applications also talk in
+//! [streaming mode](talks), take memory back that is read, and [ask](reports) about their connections.
+//!
 //! Beside the outcome, every segment and every FPDU that a host sends is [judged](wire) by what the host has
 //! sent and received before, and counters by what was seen. The first seeds send what they [sent](digests)
 //! when somebody last looked at a change of it.
@@ -15,6 +19,7 @@
 //! repeated by its number. With `WARPLINE_SWARM_SHOW` it prints its frames and faults.
 
 mod completions;
+mod core_thread;
 mod counters;
 mod digest;
 mod digests;
@@ -30,6 +35,7 @@ mod packets;
 #[path = "../../../../dataplane/tests/reference/mpa/mod.rs"]
 #[allow(unreachable_pub, reason = "the tests of the data plane use it too")]
 mod reference_mpa;
+mod reports;
 mod router;
 mod run;
 mod stranger;
@@ -37,6 +43,7 @@ mod stranger;
 mod stream_oracle;
 mod streams;
 mod switch;
+mod talks;
 mod wire;
 mod world;
 
@@ -68,6 +75,7 @@ fn a_swarm_does_what_the_model_does() {
     let tally: Mutex<Tally> = Mutex::default();
     let effort: Mutex<counters::Effort> = Mutex::default();
     let counted: Mutex<counters::Counted> = Mutex::default();
+    let reports = AtomicU64::new(0);
     let digests: Mutex<digests::Digests> = Mutex::default();
     let take = || {
         loop {
@@ -87,6 +95,7 @@ fn a_swarm_does_what_the_model_does() {
                     tally.lock().expect("no panic").add(&done.tally);
                     effort.lock().expect("no panic").add(&done.effort);
                     counted.lock().expect("no panic").add(&done.counted);
+                    reports.fetch_add(done.reports, Ordering::Relaxed);
                 }
                 Err(_) => failures.lock().expect("no panic").push(seed),
             }
@@ -113,6 +122,7 @@ fn a_swarm_does_what_the_model_does() {
     if seeds >= 500 {
         tally.expect_everything();
         assert!(tally.awaited > 0, "no message has waited for a receive");
+        assert!(reports.into_inner() > 1000, "few reports of connections have come");
     }
     if seeds >= 500 && first == 0 {
         counted.expect_everything();

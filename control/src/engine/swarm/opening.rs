@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 
 use warpline_dataplane::qp::shared::QpState;
+use warpline_dataplane::ring::ConnectionId;
 
 use super::host::{MPA_PORT, PATIENCE_NS, address, patience, terms};
 use super::memory_oracle::stack::World;
 use super::world::{Connection, Swarm};
 use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::{Arrival, NewQueuePair, Request};
-use crate::vocabulary::connect::{ConnectConfig, Revision};
+use crate::vocabulary::connect::{ConnectConfig, ConnectError, Revision, SocketPair};
 use crate::vocabulary::startup::ReadsWanted;
 
 /// Attempts to connect before a seed gives up: each may meet a stalled host.
@@ -32,8 +33,9 @@ impl Swarm {
             self.spare_payload(true);
             let up = self.start_up(hosts, &qps, markers);
             self.spare_payload(false);
-            if up {
-                self.connections.push(Connection { hosts, qps, markers, destroyed: [false; 2] });
+            if let Some(responder) = up {
+                let (destroyed, revoked) = ([false; 2], [Vec::new(), Vec::new()]);
+                self.connections.push(Connection { hosts, qps, responder, markers, destroyed, revoked });
                 return number;
             }
             for (side, host) in hosts.into_iter().enumerate() {
@@ -58,8 +60,8 @@ impl Swarm {
         assert_eq!(qp.shared.state(), QpState::Error);
     }
 
-    /// Runs MPA startup. Returns true if both ends came to Full Operation.
-    fn start_up(&mut self, hosts: [usize; 2], qps: &[NewQueuePair; 2], markers: bool) -> bool {
+    /// Runs MPA startup. Returns the addresses of the Responder's end if both ends came to Full Operation.
+    fn start_up(&mut self, hosts: [usize; 2], qps: &[NewQueuePair; 2], markers: bool) -> Option<SocketPair> {
         let revision = [Revision::One, Revision::Two, Revision::TwoThenOne][self.rng.usize(..3)];
         let private_data: Vec<u8> = (0..self.rng.usize(8..64)).map(|_| self.rng.u8(..)).collect();
         // One in two names the address that it would have anyway.
@@ -69,6 +71,7 @@ impl Swarm {
             private_data: private_data.clone(),
             markers,
             revision,
+            nudges: self.rng.bool(),
             terms: terms(&self.draw),
             timeout: patience(),
             ..ConnectConfig::default()
@@ -78,11 +81,13 @@ impl Swarm {
         let qp = qps[0].shared.clone();
         self.hosts[hosts[0]].send(self.now, Request::Connect { qp, remote, config, reply });
         let answer: Vec<u8> = (0..self.rng.usize(..64)).map(|_| self.rng.u8(..)).collect();
+        // On clear paths each connection comes about.
+        let rejects = !self.draw.clean && self.rng.u8(..12) == 0;
         let mut accepted = None;
         let mut result = None;
         while result.is_none() || accepted.is_none() {
             if let Ok(arrival) = self.hosts[hosts[1]].arrivals.try_recv()
-                && let Arrival::Request { connection, request, .. } = arrival
+                && let Arrival::Request { connection, pair, request } = arrival
             {
                 if *request.private_data != *private_data {
                     // Of an attempt before.
@@ -91,21 +96,42 @@ impl Swarm {
                     self.hosts[hosts[1]].send(self.now, Request::Reject { connection, private_data, reply });
                     continue;
                 }
+                if rejects {
+                    self.reject(hosts[1], connection, &answer);
+                    accepted = Some(None);
+                    continue;
+                }
                 let (reply, receiver) = Reply::new();
                 let reads = ReadsWanted { depths: None, ord_needed: 0 };
                 let (qp, private_data) = (qps[1].shared.clone(), answer.clone().into());
                 let accept = Request::Accept { connection, qp, reads, private_data, reply };
                 self.hosts[hosts[1]].send(self.now, accept);
-                accepted = Some(self.await_reply(&receiver).is_ok());
+                let answered = self.await_reply(&receiver);
+                self.told.add_octets(format!("{pair:?} {request:?} {answered:?}").as_bytes());
+                accepted = Some(answered.is_ok().then_some(pair));
             }
             result = result.or_else(|| connected.try_recv().ok());
             if result.as_ref().is_some_and(Result::is_err) && accepted.is_none() {
-                return false;
+                return None;
             }
             self.step();
         }
-        let Some(Ok(connected)) = result else { return false };
+        self.told.add_octets(format!("{result:?}").as_bytes());
+        let connected = match result {
+            Some(Ok(connected)) => connected,
+            Some(Err(ConnectError::Rejected { private_data, .. })) => {
+                assert!(rejects && *private_data == *answer, "the Private Data of a rejection");
+                return None;
+            }
+            _ => return None,
+        };
         assert_eq!(*connected.private_data, *answer, "the Private Data of the Reply");
-        accepted == Some(true)
+        accepted.flatten()
+    }
+
+    fn reject(&mut self, host: usize, connection: ConnectionId, private_data: &[u8]) {
+        let private_data = private_data.into();
+        let rejected = self.ask(host, |reply| Request::Reject { connection, private_data, reply });
+        self.told.add_octets(format!("{rejected:?}").as_bytes());
     }
 }

@@ -49,7 +49,12 @@ pub(super) fn forged(draw: &Draw, rng: &mut Rng, target: &Target) -> Vec<u8> {
         Verdict::Unreachable(codes[rng.usize(..codes.len())])
     };
     let far = rng.u32(FAR_OCTETS);
-    let seq = if rng.bool() { target.ack.wrapping_add(far) } else { target.ack.wrapping_sub(far) };
+    let seq = match rng.u8(..4) {
+        // The last octet that is acknowledged.
+        0 => target.una.wrapping_sub(1),
+        1 => target.ack.wrapping_sub(far),
+        _ => target.ack.wrapping_add(far),
+    };
     // What the host sends, to its peer.
     let ([peer, own], [peer_port, own_port]) = (target.flow.addresses(), target.flow.ports());
     let octets = rng.u16(40..=draw.mtu_octets as u16);

@@ -8,6 +8,7 @@ use super::digest::Trace;
 use super::draw::Draw;
 use super::memory_oracle::play::{Play, Tally};
 use super::memory_oracle::stack::World;
+use super::reports;
 use super::world::Swarm;
 
 /// What a seed came to.
@@ -20,6 +21,8 @@ pub(super) struct Report {
     pub(super) tally: Tally,
     pub(super) effort: Effort,
     pub(super) counted: Counted,
+    /// Reports of connections that applications were given.
+    pub(super) reports: u64,
 }
 
 /// What an application does, beside work on queue pairs.
@@ -68,29 +71,7 @@ fn run_draw(draw: &Draw, mut rng: Rng) -> Report {
         play.world.open_stream(hosts);
     }
     play.world.begin_faults();
-    let mut events = vec![Event::CutOff; draw.cut_offs];
-    events.extend(draw.restart.then_some(Event::Restart));
-    events.extend(draw.drops_stream.then_some(Event::DropStream));
-    let mut events: Vec<_> = events.into_iter().map(|event| (play.rng.u32(..draw.actions), event)).collect();
-    for action in 0..draw.actions {
-        play.act();
-        if draw.has_stranger && play.rng.u8(..4) == 0 {
-            play.world.send_stray();
-        }
-        if draw.has_flood && play.rng.u8(..16) == 0 {
-            play.world.send_flood();
-        }
-        if draw.has_forger && play.rng.u8(..4) == 0 {
-            play.world.send_forged();
-        }
-        while let Some(due) = events.iter().position(|(at, _)| *at <= action) {
-            match events.swap_remove(due).1 {
-                Event::CutOff => play.cut_off_any(),
-                Event::Restart => play.restart_any(),
-                Event::DropStream => play.world.drop_any_stream(),
-            }
-        }
-    }
+    act_all(draw, &mut play);
     for number in 0..play.halves.len() {
         if play.rng.u32(..3) == 0 && !play.halves[number][0].over {
             let side = play.rng.usize(..2);
@@ -117,6 +98,39 @@ fn run_draw(draw: &Draw, mut rng: Rng) -> Report {
         tally: play.tally,
         effort: play.world.effort(),
         counted: play.world.counted(),
+        reports: play.world.reports.come,
+    }
+}
+
+/// Everything that applications, and others, do while the connections are there.
+fn act_all(draw: &Draw, play: &mut Play<Swarm>) {
+    // By numbers of its own: whatever else is drawn stays as it is.
+    let mut asking = Rng::with_seed(draw.seed);
+    let mut events = vec![Event::CutOff; draw.cut_offs];
+    events.extend(draw.restart.then_some(Event::Restart));
+    events.extend(draw.drops_stream.then_some(Event::DropStream));
+    let mut events: Vec<_> = events.into_iter().map(|event| (play.rng.u32(..draw.actions), event)).collect();
+    for action in 0..draw.actions {
+        play.act();
+        if asking.u8(..4) == 0 {
+            reports::ask(&mut play.world, &mut asking);
+        }
+        if draw.has_stranger && play.rng.u8(..4) == 0 {
+            play.world.send_stray();
+        }
+        if draw.has_flood && play.rng.u8(..16) == 0 {
+            play.world.send_flood();
+        }
+        if draw.has_forger && play.rng.u8(..4) == 0 {
+            play.world.send_forged();
+        }
+        while let Some(due) = events.iter().position(|(at, _)| *at <= action) {
+            match events.swap_remove(due).1 {
+                Event::CutOff => play.cut_off_any(),
+                Event::Restart => play.restart_any(),
+                Event::DropStream => play.world.drop_any_stream(),
+            }
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crossbeam::channel::{Receiver, TryRecvError};
 use fastrand::Rng;
+use warpline_dataplane::core::tables::Usage;
 use warpline_dataplane::device::sim::{End, Impairments};
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::{Grant, STag};
@@ -18,10 +19,12 @@ use super::draw::Draw;
 use super::host::{Host, PATIENCE_NS};
 use super::memory_oracle::PD;
 use super::memory_oracle::stack::{Damage, World};
+use super::reports::{self, Reports};
 use super::streams::Streams;
 use super::switch::Switch;
 use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::{NewQueuePair, Request};
+use crate::vocabulary::connect::SocketPair;
 use crate::vocabulary::memory::{Addressing, MemoryError};
 
 /// Polls in which everything that can happen at one time has mostly happened.
@@ -37,9 +40,13 @@ const STALL_MAX_NS: u64 = 10 * SECOND;
 pub(super) struct Connection {
     pub(super) hosts: [usize; 2],
     pub(super) qps: [NewQueuePair; 2],
+    /// The addresses of side 1.
+    pub(super) responder: SocketPair,
     pub(super) markers: bool,
     /// The application has dropped its queue pair.
     pub(super) destroyed: [bool; 2],
+    /// The first names of memory that the application has taken back.
+    pub(super) revoked: [Vec<STag>; 2],
 }
 
 /// A fault that is over at some time.
@@ -63,8 +70,11 @@ pub(super) struct Swarm {
     pub(super) switch: Switch,
     pub(super) connections: Vec<Connection>,
     pub(super) streams: Streams,
+    pub(super) reports: Reports,
     /// What applications were told.
     pub(super) told: Digest,
+    /// What cores held whenever time moved on.
+    pub(super) held: Digest,
     /// What the world chooses while it runs.
     pub(super) rng: Rng,
     /// What somebody chooses who opens many connections.
@@ -101,7 +111,9 @@ impl Swarm {
             switch,
             connections: Vec::new(),
             streams: Streams::default(),
+            reports: Reports::default(),
             told: Digest::default(),
+            held: Digest::default(),
             rng,
             flood_rng: Rng::with_seed(draw.seed),
             faulty: false,
@@ -321,6 +333,36 @@ impl Swarm {
         self.expect_no_fault();
     }
 
+    /// Records what each core holds, and when it has work next.
+    fn record_held(&mut self) {
+        for host in &self.hosts {
+            self.held.add(host.next_deadline().as_nanos());
+            for usage in host.usage() {
+                let Usage { connections, time_waits, half_open, orphans, send_descriptors, .. } = usage;
+                let Usage { held_frames, placed_runs, placed_sends, queue_pairs, .. } = usage;
+                let Usage { awaiting_shared, cut_octets, frames_to_send, events_waiting, .. } = usage;
+                let all = [
+                    connections,
+                    time_waits,
+                    half_open,
+                    orphans,
+                    send_descriptors,
+                    held_frames,
+                    placed_runs,
+                    placed_sends,
+                    queue_pairs,
+                    awaiting_shared,
+                    cut_octets,
+                    frames_to_send,
+                    events_waiting,
+                ];
+                for number in all {
+                    self.held.add(number as u64);
+                }
+            }
+        }
+    }
+
     fn next_time(&self) -> Instant {
         let hosts = self.hosts.iter().map(Host::next_deadline);
         let faults = self.ends.iter().map(|(at, _)| *at).chain([self.next_episode]);
@@ -382,6 +424,8 @@ impl World for Swarm {
             for fact in [self.now.as_nanos(), number, side, id, byte_len.into(), flags, immediate] {
                 self.told.add(fact);
             }
+            let end = (completion.kind, completion.status, completion.invalidated);
+            self.told.add_octets(format!("{end:?}").as_bytes());
         }
         completions
     }
@@ -396,12 +440,13 @@ impl World for Swarm {
             self.told.add(self.now.as_nanos());
             self.told.add_octets(format!("{event:?}").as_bytes());
         }
+        reports::take(self);
         busy |= self.switch.poll(self.now, &self.draw, &mut self.flood_rng);
         self.expect_no_fault();
         self.drop_unheard_streams();
         // Often, as time goes: a peer gives up if nothing of it finds room for long.
         for _ in 0..if busy { 1 } else { 8 } {
-            self.streams.act(&mut self.rng);
+            self.streams.act(&mut self.rng, self.now, &mut self.hosts);
         }
         self.change_faults();
         self.steps += 1;
@@ -409,6 +454,7 @@ impl World for Swarm {
         self.polls += 1;
         if !busy {
             self.polls = 0;
+            self.record_held();
             // A ring of a few octets takes many turns of its applications.
             let most_ns = if self.streams.are_over() { SECOND } else { 20 * MILLISECOND };
             self.now = self.next_time().max(self.now + 1).min(self.now + most_ns);

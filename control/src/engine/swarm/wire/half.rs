@@ -36,11 +36,11 @@ const DEFAULT_MSS: u16 = 536;
 
 /// What a SYN offers.
 #[derive(Clone, Copy, Debug)]
-struct Offer {
-    mss: u16,
+pub(super) struct Offer {
+    pub(super) mss: u16,
     scale: Option<u8>,
-    sack: bool,
-    timestamps: bool,
+    pub(super) sack: bool,
+    pub(super) timestamps: bool,
     window: u16,
 }
 
@@ -50,9 +50,9 @@ pub(super) struct Half {
     /// The host that it belongs to.
     pub(super) host: usize,
     iss: u32,
-    offer: Offer,
+    pub(super) offer: Offer,
     /// It has offered ECN, or agreed to it.
-    takes_ecn: bool,
+    pub(super) takes_ecn: bool,
     /// The ISS of the peer's connection that it talks to, once it has seen that.
     peer_iss: Option<u32>,
     /// The stream that it sends.
@@ -86,8 +86,8 @@ pub(super) struct Half {
     /// Timestamps that have reached the peer.
     clocks_arrived: HashSet<u32>,
     /// What the peer's segments have told it: what is acknowledged, and how far it may send.
-    una: i64,
-    window_end: i64,
+    pub(super) una: i64,
+    pub(super) window_end: i64,
     congestion_arrived: bool,
     /// Text in order that has come and is not acknowledged: the end of each segment, and when it came.
     unacknowledged: VecDeque<(i64, Instant)>,
@@ -197,6 +197,7 @@ impl Half {
             next: self.acknowledged,
             edge: self.edge,
             ack: self.iss.wrapping_add(1).wrapping_add(peer.acknowledged as u32),
+            una: self.iss.wrapping_add(1).wrapping_add(self.una as u32),
             clock: peer.clock,
         }
     }
@@ -214,7 +215,7 @@ impl Half {
     }
 
     /// The place after everything that it has sent.
-    fn next(&self) -> i64 {
+    pub(super) fn next(&self) -> i64 {
         count(self.octets.len()) + i64::from(self.fin)
     }
 

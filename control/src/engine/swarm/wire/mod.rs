@@ -5,6 +5,7 @@ mod fpdus;
 mod half;
 mod runs;
 mod segment;
+mod view;
 
 use std::collections::HashMap;
 
@@ -12,8 +13,8 @@ use warpline_dataplane::time::Instant;
 
 use super::flood::is_its_address;
 use half::Half;
-use segment::Flow;
-pub(super) use segment::{Segment, checksum, flag};
+pub(super) use segment::{Flow, Segment, checksum, flag};
+pub(super) use view::View;
 
 /// Returns what `frame` is, for those who read along.
 pub(super) fn describe(frame: &[u8]) -> String {
@@ -54,6 +55,8 @@ pub(super) struct Target {
     pub(super) edge: i64,
     /// What its peer would acknowledge, and the timestamps that its peer sent last.
     pub(super) ack: u32,
+    /// The sequence number of the first octet that it has sent and not seen acknowledged.
+    pub(super) una: u32,
     pub(super) clock: Option<(u32, u32)>,
 }
 
@@ -175,6 +178,13 @@ impl Wire {
         // Not in the order of a hash.
         targets.sort_unstable_by_key(|target| (target.host, target.flow.ports(), target.flow.addresses()));
         if targets.is_empty() { None } else { Some(targets.swap_remove(number % targets.len())) }
+    }
+
+    /// Returns what shows of the end that sends `flow`, once it has seen the SYN of its peer.
+    pub(super) fn view(&self, flow: Flow) -> Option<View> {
+        let half = self.halves.get(&flow)?;
+        let peer = self.halves.get(&flow.reversed()).filter(|peer| half.talks_to(peer))?;
+        Some(View::of(half, peer))
     }
 
     /// `host` sends `frame`.

@@ -1,6 +1,8 @@
 //! A TCP segment as it lies in a frame, read by the documents alone (RFC 791, RFC 8200, RFC 9293, RFC 7323,
 //! RFC 2018), so that the stack's own parsers are judged too.
 
+use std::net::{IpAddr, SocketAddr};
+
 /// Flags of the TCP header.
 pub(in super::super) mod flag {
     pub(in super::super::super) const FIN: u8 = 0x01;
@@ -27,7 +29,20 @@ pub(in super::super) struct Flow {
 }
 
 impl Flow {
-    pub(super) const fn reversed(self) -> Self {
+    /// Returns the direction from one end to the other.
+    pub(in super::super) fn between(from: SocketAddr, to: SocketAddr) -> Self {
+        let end = |end: SocketAddr| {
+            let mut address = [0; 16];
+            match end.ip() {
+                IpAddr::V4(ip) => address[..4].copy_from_slice(&ip.octets()),
+                IpAddr::V6(ip) => address = ip.octets(),
+            }
+            (address, end.port())
+        };
+        Self { from: end(from), to: end(to) }
+    }
+
+    pub(in super::super) const fn reversed(self) -> Self {
         Self { from: self.to, to: self.from }
     }
 
