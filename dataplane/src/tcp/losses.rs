@@ -165,13 +165,11 @@ impl<'c> LossRepair<'c> {
         first: bool,
         pools: &mut Pools<P, F>,
     ) {
-        let reneged = self
-            .send
-            .queue
-            .oldest(&pools.segments)
-            .is_some_and(|oldest| oldest.state == SegmentState::Sacked && oldest.seq >= self.send.una);
+        let oldest = self.send.queue.oldest(&pools.segments);
+        let reneged = oldest.is_some_and(|oldest| oldest.state == SegmentState::Sacked);
         if reneged {
-            // A peer that holds the oldest octets acknowledges them: it has dropped them (RFC 2018 §8).
+            // A peer that holds the oldest octets acknowledges them: it has dropped them, or those of them
+            // that it has not acknowledged (RFC 2018 §8).
             self.counters.reneged += 1;
             self.send.queue.forget_sacked(&mut pools.segments);
         }
