@@ -69,7 +69,7 @@ impl<F> RdmapStream<'_, F> {
 
     /// Returns what the result of an FPDU means for the stream.
     pub(super) fn step(&mut self, received: Result<Received, Fault>) -> Step {
-        // A request of the peer is to be answered.
+        // It may be a request of the peer, which is to be answered.
         self.operating.may_have_work = true;
         match received {
             Ok(Received::First(Placed { octets, answers_read })) => {

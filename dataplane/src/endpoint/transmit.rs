@@ -67,10 +67,11 @@ impl<F: Frame> Endpoint<'_, F> {
             );
             return Ok(());
         }
-        self.queue_work_of_user(by_reference, segments)
+        self.queue_any_work(by_reference, segments)
     }
 
-    fn queue_work_of_user(&mut self, by_reference: bool, segments: usize) -> Result<(), StreamFailed> {
+    /// Does as [`queue_work`](Self::queue_work) does for a connection that may have work.
+    fn queue_any_work(&mut self, by_reference: bool, segments: usize) -> Result<(), StreamFailed> {
         self.context.pools.segments.limit_unsent(segments as u32);
         if self.connection.tcp.unusual.contains(Unusual::STREAMING) {
             self.streaming().queue();
