@@ -3,22 +3,27 @@
 import concurrent.futures
 import dataclasses
 import enum
+import functools
+import math
 import os
 import pathlib
 import queue
 import resource
+import signal
 import subprocess
-import time
 from collections.abc import Iterable, Mapping
 
 from mutation.program import Unusable
 
 REACHED = "the mutant is reached"
-# A mutant that takes so many times as long as the program, or so much memory, is caught.
+# A mutant that takes so many times the processor's time that the program takes, or so much memory, is caught.
 SLOWER = 5
-LEAST_SECONDS = 30.0
-MOST_SECONDS = 1800.0
+LEAST_SECONDS = 30
+MOST_SECONDS = 1800
 MEMORY_BYTES = 6 << 30
+# On the clock, of the processor's time: for a mutant that waits for ever. Other work on the machine must not
+# make a mutant slow.
+WAITS = 10
 
 
 class Outcome(enum.Enum):
@@ -44,8 +49,8 @@ class Judge:
     folder: pathlib.Path
     steps: tuple[tuple[tuple[str, ...], Mapping[str, str]], ...]
 
-    def run(self, mutant: int, cpu: int, limits: Iterable[float]) -> Outcome:
-        """Runs the test on a mutant, on one processor."""
+    def run(self, mutant: int, cpu: int, limits: Iterable[int]) -> Outcome:
+        """Runs the test on a mutant, on one processor. Each step may take so many seconds of it."""
         reached = False
         for (arguments, environment), limit in zip(self.steps, limits, strict=True):
             try:
@@ -57,32 +62,41 @@ class Judge:
                     stderr=subprocess.PIPE,
                     text=True,
                     errors="replace",
-                    timeout=limit,
+                    timeout=WAITS * limit,
                     check=False,
-                    preexec_fn=lambda: confine(cpu),
+                    preexec_fn=functools.partial(confine, cpu, limit),
                 )
             except subprocess.TimeoutExpired:
                 return Outcome.HUNG
             reached |= REACHED in run.stderr
+            if run.returncode == -signal.SIGXCPU:
+                return Outcome.HUNG
             if run.returncode != 0:
                 return Outcome.FAILED
         return Outcome.PASSED if reached else Outcome.NOT_REACHED
 
-    def limits(self, cpu: int) -> list[float]:
-        """How long each step may take: so many times what it takes with no mutant."""
+    def limits(self, cpu: int) -> list[int]:
+        """How many seconds of a processor each step may take: so many times what it takes with no mutant."""
         limits = []
         for step in self.steps:
             alone = dataclasses.replace(self, steps=(step,))
-            begun = time.monotonic()
+            begun = seconds_of_children()
             if alone.run(0, cpu, [MOST_SECONDS]) is not Outcome.NOT_REACHED:
                 raise Unusable(f"{self.program} fails with no mutant")
-            limits.append(max(LEAST_SECONDS, SLOWER * (time.monotonic() - begun)))
+            limits.append(max(LEAST_SECONDS, math.ceil(SLOWER * (seconds_of_children() - begun))))
         return limits
 
 
-def confine(cpu: int) -> None:
-    """Confines this process to one processor, and to a bounded memory."""
+def seconds_of_children() -> float:
+    """The processor's time that ended children of this process have taken."""
+    taken = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return taken.ru_utime + taken.ru_stime
+
+
+def confine(cpu: int, seconds: int) -> None:
+    """Confines this process to one processor, to so many seconds of it, and to a bounded memory."""
     os.sched_setaffinity(0, {cpu})
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
 
 

@@ -11,7 +11,7 @@ from unittest import mock
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from mutation import judging
 from mutation.embedding import Mutant, NoBody, Span, body_of, embed, is_conditional, is_nested, read_mutant
-from mutation.judging import Judge, Outcome, judge_all
+from mutation.judging import Judge, Outcome, judge_all, seconds_of_children
 from mutation.program import Unusable, errors_of
 
 SOURCE = """//! Of sums.
@@ -36,6 +36,7 @@ case $WARPLINE_MUTANT in
     2) echo "the mutant is reached" >&2; exec sleep 60 ;;
     3) echo "the mutant is reached" >&2; [ "$1" = few ] ;;
     4) echo "the mutant is reached" >&2 ;;
+    6) while :; do :; done ;;
 esac
 """
 
@@ -171,11 +172,19 @@ class JudgeTest(unittest.TestCase):
 
     def test_what_came_of_each_mutant(self) -> None:
         self.write_program(TEST)
-        with mock.patch.object(judging, "LEAST_SECONDS", 1.0):
+        with mock.patch.object(judging, "LEAST_SECONDS", 1), mock.patch.object(judging, "WAITS", 3):
             found = dict(judge_all(self.judge, range(1, 6)))
         expected = [Outcome.FAILED, Outcome.HUNG, Outcome.FAILED, Outcome.PASSED, Outcome.NOT_REACHED]
         self.assertEqual([found[number] for number in range(1, 6)], expected)
         self.assertEqual([outcome.is_caught for outcome in expected], [True, True, True, False, False])
+
+    def test_a_mutant_that_computes_for_ever_is_ended_by_the_processor_s_time(self) -> None:
+        self.write_program(TEST)
+        with mock.patch.object(judging, "LEAST_SECONDS", 1):
+            begun = seconds_of_children()
+            found = dict(judge_all(self.judge, [6]))
+        self.assertEqual(found, {6: Outcome.HUNG})
+        self.assertLess(seconds_of_children() - begun, 5)
 
     def test_a_test_that_fails_with_no_mutant_is_refused(self) -> None:
         self.write_program("#!/bin/sh\nexit 1\n")
