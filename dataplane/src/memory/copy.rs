@@ -122,7 +122,7 @@ pub(super) unsafe fn read_pieces(source: *const u8, target: &mut [u8], pieces: P
 ///
 /// # Safety
 ///
-/// As for [`write`], of as many octets as there are in the `pieces`; `source` must have them with their
+/// As for [`write()`], of as many octets as there are in the `pieces`; `source` must have them with their
 /// Markers.
 #[inline]
 pub(super) unsafe fn write_pieces(source: &[u8], target: *mut u8, pieces: Pieces) {
