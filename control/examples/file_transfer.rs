@@ -45,8 +45,8 @@ fn server(device: &Device) -> Outcome {
     let received = next_of(&completions, CompletionKind::Receive)?;
     let message = messages.to_vec(0, received.byte_len as usize).unwrap_or_default();
     let (advertisement, rest) =
-        message.split_at_checked(Advertisement::MESSAGE_LEN).ok_or("a small message")?;
-    let (digest, name) = rest.split_at_checked(DIGEST_BYTES).ok_or("a small message")?;
+        message.split_at_checked(Advertisement::MESSAGE_LEN).ok_or("a short message")?;
+    let (digest, name) = rest.split_at_checked(DIGEST_BYTES).ok_or("a short message")?;
     let file = Advertisement::decode(advertisement)?;
     let name = PathBuf::from(String::from_utf8(name.to_vec())?);
     // The name alone: a peer has no say in where it goes.

@@ -71,12 +71,12 @@ pub(super) struct Intervals {
 /// What [`Intervals::insert_or_close_gap`] has added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inserted {
-    /// The offsets.
-    SingleFpdu,
-    /// The offsets, and those of a gap.
-    WithGap,
-    /// Nothing.
-    Not,
+    /// The offsets of the range.
+    Range,
+    /// These, and those of a gap.
+    RangeAndGap,
+    /// None: they take more intervals than there may be.
+    Nothing,
 }
 
 impl Intervals {
@@ -131,7 +131,7 @@ impl Intervals {
     /// narrowest gap in which `others` has nothing is closed: its offsets are in the set from then on.
     pub(super) fn insert_or_close_gap(&mut self, range: BufferRange, others: &Self) -> Inserted {
         if self.insert(range) {
-            return Inserted::SingleFpdu;
+            return Inserted::Range;
         }
         let gap = |at: usize| {
             let (before, after) = (self.runs.get(at)?, self.runs.get(at + 1)?);
@@ -141,10 +141,10 @@ impl Intervals {
             |gap: BufferRange| gap.offset() <= range.offset() && u64::from(range.offset()) < gap.end();
         let free = |at: &usize| gap(*at).is_some_and(|gap| !others.overlaps(gap) && !holds_range(gap));
         let octets = |at: &usize| gap(*at).map(BufferRange::octets);
-        let Some(at) = (0..self.runs.len()).filter(free).min_by_key(octets) else { return Inserted::Not };
+        let Some(at) = (0..self.runs.len()).filter(free).min_by_key(octets) else { return Inserted::Nothing };
         self.runs[at].last = self.runs[at + 1].last;
         self.runs.remove(at + 1);
-        if self.insert(range) { Inserted::WithGap } else { Inserted::Not }
+        if self.insert(range) { Inserted::RangeAndGap } else { Inserted::Nothing }
     }
 
     /// Removes `range`, if it lies in one interval. Returns false, and removes nothing, if that takes more
@@ -234,7 +234,10 @@ mod tests {
     fn the_narrowest_gap_that_nobody_needs_is_closed() {
         let end = limits::TRANSFER_INTERVALS as u32 * 20;
         let mut set = full();
-        assert_eq!(set.insert_or_close_gap(range(end, end + 5), &Intervals::default()), Inserted::WithGap);
+        assert_eq!(
+            set.insert_or_close_gap(range(end, end + 5), &Intervals::default()),
+            Inserted::RangeAndGap
+        );
         assert!((60..90).all(|offset| set.overlaps(range(offset, offset + 1))), "of five offsets");
         assert!(
             set.overlaps(range(end, end + 5))
@@ -244,7 +247,7 @@ mod tests {
         // Of those that are left the first.
         let mut others = Intervals::default();
         assert!(others.insert(range(19, 20)));
-        assert_eq!(set.insert_or_close_gap(range(end + 10, end + 15), &others), Inserted::WithGap);
+        assert_eq!(set.insert_or_close_gap(range(end + 10, end + 15), &others), Inserted::RangeAndGap);
         assert!(
             set.overlaps(range(30, 40)) && !set.overlaps(range(10, 20)),
             "others have something in the first"
@@ -260,12 +263,12 @@ mod tests {
         }
         let before = set.clone();
         let end = limits::TRANSFER_INTERVALS as u32 * 20;
-        assert_eq!(set.insert_or_close_gap(range(end, end + 5), &others), Inserted::Not);
+        assert_eq!(set.insert_or_close_gap(range(end, end + 5), &others), Inserted::Nothing);
         assert_eq!(set.runs, before.runs);
         assert!(others.remove(range(17, 18)));
         assert_eq!(
             set.insert_or_close_gap(range(12, 15), &others),
-            Inserted::Not,
+            Inserted::Nothing,
             "it is in the only free one"
         );
         assert_eq!(set.runs, before.runs);

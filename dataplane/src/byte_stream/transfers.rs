@@ -166,8 +166,8 @@ impl Slot {
     /// octets that found no interval, would end the placing of a long transfer for good.
     fn keep(&mut self, range: BufferRange) -> bool {
         let inserted = self.kept.insert_or_close_gap(range, &self.tentative);
-        self.has_closed_gap |= inserted == Inserted::WithGap;
-        inserted != Inserted::Not
+        self.has_closed_gap |= inserted == Inserted::RangeAndGap;
+        inserted != Inserted::Nothing
     }
 }
 

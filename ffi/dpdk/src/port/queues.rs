@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dpdk_sys as sys;
 
 use super::interrupt::{Interrupt, RxInterrupt};
-use super::running::{Running, SingleFpdu};
+use super::running::{NotSync, Running};
 use crate::errno::Errno;
 use crate::mbuf::Mbuf;
 
@@ -24,7 +24,7 @@ pub struct RxQueue {
     pub(super) port: Arc<Running>,
     pub(super) queue: u16,
     pub(super) interrupt: Option<Interrupt>,
-    pub(super) alone: SingleFpdu,
+    pub(super) not_sync: NotSync,
 }
 
 impl RxQueue {
@@ -80,7 +80,7 @@ pub struct TxQueue {
     /// Whether the driver wants to see frames beforehand: some fix the checksum field up for their hardware.
     pub(super) prepare: bool,
     pub(super) rejected_frames: u64,
-    pub(super) alone: SingleFpdu,
+    pub(super) not_sync: NotSync,
 }
 
 impl TxQueue {

@@ -67,7 +67,7 @@ impl Drop for Running {
 }
 
 /// Marks what may be sent to another thread but used by one at a time.
-pub(super) type SingleFpdu = PhantomData<Cell<()>>;
+pub(super) type NotSync = PhantomData<Cell<()>>;
 
 /// The handle of a started port.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ pub struct RunningPort {
     pub(super) capabilities: PortCapabilities,
     pub(super) rss: Option<RssLayout>,
     pub(super) multicast: Multicast,
-    pub(super) alone: SingleFpdu,
+    pub(super) not_sync: NotSync,
 }
 
 impl RunningPort {

@@ -89,7 +89,7 @@ impl<'a> Start<'a> {
                     port: Arc::clone(&running),
                     queue,
                     interrupt: rx_interrupts.then(|| Interrupt::find(&running.claim, info, queue)).flatten(),
-                    alone: PhantomData,
+                    not_sync: PhantomData,
                 },
                 transmit: TxQueue {
                     port: Arc::clone(&running),
@@ -97,10 +97,10 @@ impl<'a> Start<'a> {
                     // Only offloads can ask the driver to touch a frame.
                     prepare: transmit & !sys::constant_RTE_ETH_TX_OFFLOAD_MULTI_SEGS != 0,
                     rejected_frames: 0,
-                    alone: PhantomData,
+                    not_sync: PhantomData,
                 },
             })
             .collect();
-        Ok((RunningPort { port: running, mac, capabilities, rss, multicast, alone: PhantomData }, pairs))
+        Ok((RunningPort { port: running, mac, capabilities, rss, multicast, not_sync: PhantomData }, pairs))
     }
 }
