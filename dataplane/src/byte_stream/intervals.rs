@@ -274,6 +274,20 @@ mod tests {
         assert_eq!(set.runs, before.runs);
     }
 
+    #[test]
+    fn a_full_set_loses_nothing_from_within_an_interval() {
+        let mut set = full();
+        let before = set.clone();
+        assert!(!set.remove(range(22, 25)), "two intervals of one");
+        assert_eq!(set.runs, before.runs);
+        assert!(set.remove(range(20, 22)) && set.remove(range(28, 30)), "one of one");
+        assert!(!set.remove(range(24, 26)));
+        assert!(set.remove(range(0, 10)), "none of one");
+        assert!(set.remove(range(24, 26)), "there is room");
+        let is_left = |from| set.overlaps(range(from, from + 2));
+        assert_eq!([20, 22, 24, 26, 28].map(is_left), [false, true, false, true, false]);
+    }
+
     proptest! {
         /// At the beginning of a buffer, and up to the last offset that 32 bits can say.
         #[test]
