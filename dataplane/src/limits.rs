@@ -203,7 +203,7 @@ pub const PLACEMENTS_PER_STREAM: usize = 1024;
 /// read as octets inside a message.
 pub const MESSAGE_STARTS_PER_STREAM: usize = 1024;
 
-/// Messages handed out before their turn, of which the application of a byte stream was not told, at most.
+/// Messages handed out before their turn, and not yet reported to the application of a byte stream, at most.
 pub const EARLY_MESSAGES_PER_STREAM: usize = 256;
 
 /// Messages that one segment beyond a gap is found to have made whole, at most. Others are read in their

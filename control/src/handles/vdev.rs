@@ -257,9 +257,9 @@ mod tests {
         }
     }
 
-    /// Channels without a queue are told, with the command that does without them.
+    /// Channels without a queue are reported, with the command that does without them.
     #[test]
-    fn channels_beyond_the_queues_are_told() {
+    fn channels_beyond_the_queues_are_reported() {
         let device = "af_xdp:e1".parse().unwrap();
         assert_eq!(beyond(&device, 0, 1), None, "the kernel does not say");
         assert_eq!(beyond(&device, 2, 2), None);

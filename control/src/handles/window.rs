@@ -93,7 +93,7 @@ impl MemoryWindow {
     /// one of the window can name it under each later key, though the memory was not advertised under that.
     /// The window is open to the peer of one queue pair alone (RFC 5041 §8.3), so that peer is the one to
     /// trust; invalidate the window when the peer is not to reach the memory, and do not rely on a key that
-    /// it has not been told. A message under way when the window is invalidated may arrive when it is bound
+    /// it was not given. A message under way when the window is invalidated may arrive when it is bound
     /// again: if it has the same key by then, the message reaches the new range.
     ///
     /// # Examples

@@ -5,7 +5,7 @@
 //! connections of a listener outlast it. A listener that asks for any free port gets one that an earlier such
 //! listener has left, if there is one: listeners that come and go hold no more ports than are open at once.
 //!
-//! The sockets of the device are told of each port, and the kernel passes over frames for others.
+//! The sockets of the device learn each port, and the kernel passes over frames for others.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -36,7 +36,7 @@ pub(crate) struct HeldPorts {
     held: HashMap<SocketAddr, PortShadow>,
     /// Of each socket of the device.
     heard: Vec<HeardPorts>,
-    /// The sockets have been told of all ports that are held.
+    /// The sockets have learned all ports that are held.
     is_heard: bool,
     /// Addresses of listeners that had asked for any free port, and are gone.
     left: Vec<ListenAddress>,

@@ -1,8 +1,8 @@
 //! Complete messages that are handed to the application before the octets in front of them have come, for
 //! example while a lost segment is sent again (draft-csapuntz-tcprdma-00, abstract).
 //!
-//! They are copies: each octet comes again in its turn, so the stream is the truth here as well, and whoever
-//! reads without asking for messages misses nothing. A reader that got a message early is told when its turn
+//! They are copies: each octet comes again in its turn, so the stream is the truth here as well, and a reader
+//! that does not ask for messages misses nothing. A reader that got a message early is notified when its turn
 //! comes, and passes over its octets.
 
 use std::collections::VecDeque;
@@ -71,12 +71,12 @@ impl EarlyRing {
 pub(super) struct EarlyReader {
     /// Octets of the ring that were read, or passed over.
     released: u64,
-    /// The next message of which the application was not told.
+    /// The next message that was not reported to the application.
     next: Option<EarlyMessage>,
-    /// Octets of the message that it was told of last, and has not read.
+    /// Octets of the message reported last that the application has not read.
     left: u32,
-    /// Messages that it was told of and whose turn has not come, in stream order.
-    told: VecDeque<EarlyMessage>,
+    /// Messages reported to it whose turn has not come, in stream order.
+    reported: VecDeque<EarlyMessage>,
 }
 
 impl EarlyReader {
@@ -99,8 +99,8 @@ impl EarlyReader {
     pub(super) fn dequeue_message(&mut self) -> Option<EarlyMessage> {
         let message = self.next.take()?;
         self.left = message.octets;
-        let at = self.told.partition_point(|told| told.position < message.position);
-        self.told.insert(at, message);
+        let at = self.reported.partition_point(|reported| reported.position < message.position);
+        self.reported.insert(at, message);
         Some(message)
     }
 
@@ -114,13 +114,13 @@ impl EarlyReader {
         octets
     }
 
-    /// Dequeues the message that begins at `position`, where the application has come to, if it was told of
-    /// one. Those before it were read in their turn.
-    pub(super) fn dequeue_told(&mut self, position: u64) -> Option<EarlyMessage> {
-        while self.told.front().is_some_and(|told| told.position < position) {
-            self.told.pop_front();
+    /// Dequeues the message that begins at `position`, where the application has come to, if it was reported
+    /// early. Those before it were read in their turn.
+    pub(super) fn dequeue_reported(&mut self, position: u64) -> Option<EarlyMessage> {
+        while self.reported.front().is_some_and(|reported| reported.position < position) {
+            self.reported.pop_front();
         }
-        self.told.pop_front_if(|told| told.position == position)
+        self.reported.pop_front_if(|reported| reported.position == position)
     }
 
     fn release(&mut self, ring: &EarlyRing, octets: u32) {

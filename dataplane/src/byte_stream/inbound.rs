@@ -62,7 +62,7 @@ pub struct Inbound {
     records: RecordWriter,
     /// The transfer that the segments of a burst continue.
     continuation: Option<Continuation>,
-    /// There are records or counts that the application was not told of.
+    /// There are records or counts that were not reported to the application.
     has_news: bool,
     /// Octets of messages handed out before their turn.
     early_filled: u64,
@@ -132,8 +132,8 @@ impl Inbound {
                 // A name that is in use stays what it is.
                 ReaderCommand::Expect { rid, memory, offset, octets } => {
                     if !self.placing.transfers.expect(rid, memory, offset, octets) {
-                        let told = self.shared.not_expected.push(rid);
-                        debug_assert!(told.is_ok(), "the reader takes them before it asks for more");
+                        let pushed = self.shared.not_expected.push(rid);
+                        debug_assert!(pushed.is_ok(), "the reader takes them before it asks for more");
                     }
                 }
                 ReaderCommand::Cancel(rid) => self.placing.transfers.close(rid),
@@ -150,7 +150,7 @@ impl Inbound {
         self.ring.len() != ring_octets
     }
 
-    /// Records that a message begins with the payload of a segment, if its application wants to be told. A
+    /// Records that a message begins with the payload of a segment, if its application asks for that. A
     /// copy of the segment says the same.
     // Requirements: TRO-3.1.6-01
     pub fn record_message_start(&mut self, arrived: &Arrived) {
@@ -190,7 +190,7 @@ impl Inbound {
             if start.position >= segment.end {
                 break;
             }
-            // The reader is not told of a beginning inside of a placement.
+            // A beginning inside of a placement is not reported.
             let is_inside = self.placing.placements.encloses(start.position);
             if start.handed_out_to > 0 || is_inside || !is_entire(start.position, next) {
                 continue;
@@ -225,7 +225,7 @@ impl Inbound {
         self.publish_counters();
     }
 
-    /// As [`place`](Self::place), but the application is not told of the counters.
+    /// As [`place`](Self::place), but the counters are not reported to the application.
     #[inline]
     fn place_fitting(
         &mut self,
@@ -297,7 +297,7 @@ impl Inbound {
     /// its segment, which has the option `option`.
     fn begin_continuation(&mut self, placement: &Placement, option: Option<TransferWords>) {
         let Placement { range, transfer, .. } = *placement;
-        // Where a message begins is told, segment by segment.
+        // Where a message begins is reported, segment by segment.
         let Some(option) = option.filter(|_| !self.shared.message_starts) else { return };
         let continues = self.records.may_continue() && range.octets() > 0;
         if continues && let Some(end) = self.placing.transfers.continues_to(transfer, range) {
@@ -319,7 +319,7 @@ impl Inbound {
     }
 
     /// Places the octets of a segment that are next in stream order. Returns their placement if they are
-    /// handed over: the transfer has all of them, and nothing is to be told before.
+    /// handed over: the transfer has all of them, and nothing is to be reported before.
     fn place_next(
         &mut self,
         option: &Transfer,
@@ -352,13 +352,13 @@ impl Inbound {
         may_wait: bool,
         copy: impl FnMut(usize, usize, &mut dyn FnMut(&[u8])),
     ) -> usize {
-        debug_assert!(self.continuation.is_none(), "the application was told of a burst");
+        debug_assert!(self.continuation.is_none(), "the burst was reported");
         let octets = self.hand_over_next(available, may_wait, copy);
         self.tell();
         octets
     }
 
-    /// As [`hand_over`](Self::hand_over), but the application is not told yet.
+    /// As [`hand_over`](Self::hand_over), but not reported to the application yet.
     fn hand_over_next(
         &mut self,
         available: usize,
@@ -429,7 +429,7 @@ impl Inbound {
     }
 
     /// Returns true if octets that were placed may be handed over in the ring: only their place is lost. A
-    /// beginning of a message is told by a record only, so where the application wants it, octets wait.
+    /// beginning of a message is reported by a record only, so where the application wants it, octets wait.
     pub fn may_give_up(&self) -> bool {
         !self.shared.message_starts
     }
@@ -456,7 +456,7 @@ impl Inbound {
         true
     }
 
-    /// Writes a record, of which the application is to be told.
+    /// Writes a record, which is to be reported to the application.
     fn write(&mut self, record: Record) {
         self.has_news = true;
         self.records.write(record, &self.shared);

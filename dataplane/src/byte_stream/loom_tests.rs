@@ -498,7 +498,7 @@ fn memory_that_is_acknowledged_was_read() {
     lends(|writer, _| writer.is_acknowledged());
 }
 
-/// A reader is told of the end after everything that came before it, whether it sleeps or polls.
+/// The end is reported to a reader after everything that came before it, whether it sleeps or polls.
 fn ends(event: impl Fn(&mut CoreHalf) + Send + Sync + Copy + 'static) {
     ends_of(Stream::new, event);
     ends_of(Stream::polled, event);
@@ -537,7 +537,7 @@ fn the_end_comes_after_the_octets() {
     ends(|core| core.shared.set_end(CloseReason::Finished));
 }
 
-/// What a reader is told of a transfer of one octet.
+/// What is reported to a reader of a transfer of one octet.
 fn transfer(rid: Rid) -> [ReadItem; 2] {
     let buffer = Buffer::Expected;
     [
@@ -546,8 +546,8 @@ fn transfer(rid: Rid) -> [ReadItem; 2] {
     ]
 }
 
-/// Octets of the ring and of a buffer are read in the order of the stream, and each is there when it is told
-/// of.
+/// Octets of the ring and of a buffer are read in the order of the stream, and each is there when it is
+/// reported.
 #[test]
 fn records_are_read_at_their_place() {
     bounded_model(2, || {

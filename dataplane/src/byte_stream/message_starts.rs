@@ -16,9 +16,9 @@ pub(super) struct MessageStart {
 #[derive(Debug, Default)]
 pub(super) struct MessageStarts {
     starts: VecDeque<MessageStart>,
-    /// The last of those that the application was told of: a copy of its segment may come before its octets
+    /// The last of those reported to the application: a copy of its segment may come before its octets
     /// find room.
-    last_told: Option<u64>,
+    last_reported: Option<u64>,
 }
 
 impl MessageStarts {
@@ -34,7 +34,7 @@ impl MessageStarts {
 
     /// Records that a message begins at `position`. A copy of its segment says the same.
     pub(super) fn add(&mut self, position: u64) {
-        if Some(position) == self.last_told {
+        if Some(position) == self.last_reported {
             return;
         }
         if let Err(at) = self.starts.binary_search_by_key(&position, |start| start.position)
@@ -55,9 +55,9 @@ impl MessageStarts {
         self.starts.front().map(|start| start.position).filter(|start| *start <= end)
     }
 
-    /// Removes the first, of which the application is told.
+    /// Removes the first, which is reported to the application.
     pub(super) fn tell_first(&mut self) {
-        self.last_told = self.starts.pop_front().map(|start| start.position);
+        self.last_reported = self.starts.pop_front().map(|start| start.position);
     }
 
     /// The index of the last one before `position`, or of the first of all.

@@ -10,8 +10,8 @@
 //! The stream stays the truth. The option is no part of the stream, and nothing protects it but TCP's
 //! checksum, which whoever changes it can compute again. So a placement is a claim of the segment that no
 //! later claim takes back: no octet of a buffer is written for two places of the stream, in stream order the
-//! first one has it, and all other octets are read from the stream. What a reader is told, octet after octet,
-//! is the stream.
+//! first one has it, and all other octets are read from the stream. What a reader receives, octet after
+//! octet, is the stream.
 //!
 //! # How it works
 //!
@@ -40,10 +40,10 @@
 //!   gap holds it until the gap closes. If the octets in the gap claim the same place, they get it, and what
 //!   was placed there is read from its frame, which TCP still holds. `read_section` puts a section right
 //!   whose octets were placed elsewhere or not at all.
-//! - Transfers are told of. One is complete when what is kept of its buffer covers it, without a gap, and all
-//!   of it was delivered. An unsolicited one takes a name and a buffer with its first octet, and gives both
-//!   back if no octet of it reaches the application. A sender refuses sections that contradict those before
-//!   them (`SentTransfers`), and a transfer of nothing without an octet to go with.
+//! - Transfers are reported. One is complete when what is kept of its buffer covers it, without a gap, and
+//!   all of it was delivered. An unsolicited one takes a name and a buffer with its first octet, and gives
+//!   both back if no octet of it reaches the application. A sender refuses sections that contradict those
+//!   before them (`SentTransfers`), and a transfer of nothing without an octet to go with.
 //! - Messages. The A bit of a segment is a record before its first octet, for a reader that asks for it
 //!   (`message_starts`). It is as true as the peer and the path are: nothing protects it.
 //! - Messages beyond a gap. A segment beyond a gap may complete messages: what two known beginnings
@@ -53,7 +53,7 @@
 //!   stream as it is: frames, placements and positions are the same with and without them, and `read` and
 //!   `read_section`, which know nothing of them, return every octet. The reader remembers which messages
 //!   `read_item` has handed out, and passes over their octets in their turn, but for those that were placed,
-//!   of which it is told as ever. Nothing that comes in order is copied so.
+//!   which are reported as ever. Nothing that comes in order is copied so.
 //! - Memory. Rings begin short and come from a pool that the streams of a device share ([`RingGrowth`]): most
 //!   connections carry little, and a new one costs no allocation of its own. The application's half takes a
 //!   longer ring, at most four times before the longest, and the core goes on in it where it stands; each

@@ -79,7 +79,7 @@ impl Placements {
     }
 
     /// Adds a placement, as one with its neighbours where they continue each other: small segments of one
-    /// burst need no more room than large ones. A message that begins between two, by `starts`, is told
+    /// burst need no more room than large ones. A message that begins between two, by `starts`, is reported
     /// between them.
     pub(super) fn add(&mut self, mut placement: Placement, starts: &MessageStarts) {
         let Placement { at, .. } = placement;

@@ -132,7 +132,7 @@ pub struct ByteReader {
     ahead: VecDeque<Ahead>,
     /// The buffers of the transfers that the application expects.
     expected: HashMap<Rid, (Region, usize)>,
-    /// Names that the core does not expect, and the application was not told of.
+    /// Names that the core does not expect, not yet reported to the application.
     not_expected: VecDeque<Rid>,
     commands: u64,
     /// Octets copied from the ring and from buffers.
@@ -266,7 +266,7 @@ impl ByteReader {
             self.copied += octets as u64;
             return Some(if octets > 0 { ReadItem::EarlyOctets(octets) } else { ReadItem::Nothing });
         }
-        // Its beginning, and the ends of transfers before it, are told first.
+        // Its beginning, and the ends of transfers before it, are reported first.
         let is_octet = match self.due() {
             Some(Due::Placed { .. } | Due::Saved { .. }) => true,
             Some(Due::Complete { .. } | Due::MessageStart) => false,
@@ -275,7 +275,7 @@ impl ByteReader {
         if !is_octet {
             return None;
         }
-        let EarlyMessage { position, octets } = self.early.dequeue_told(self.position)?;
+        let EarlyMessage { position, octets } = self.early.dequeue_reported(self.position)?;
         self.passed_to = position + u64::from(octets);
         Some(ReadItem::HandedOut { position, octets })
     }
@@ -435,11 +435,11 @@ impl ByteReader {
 
     /// Whether there is something to read, the end of the stream included.
     pub fn is_readable(&mut self) -> bool {
-        let is_told = !self.not_expected.is_empty() || !self.shared.not_expected.is_empty();
+        let has_unexpected = !self.not_expected.is_empty() || !self.shared.not_expected.is_empty();
         self.pass_over();
         let early = self.shared.early.as_ref();
         let is_early = early.is_some_and(|ring| self.early.is_readable(ring, self.position));
-        is_told || is_early || self.due().is_some() || self.ready() > 0 || self.is_finished()
+        has_unexpected || is_early || self.due().is_some() || self.ready() > 0 || self.is_finished()
     }
 
     /// Copies the next octets to `out` without consuming them, those that are in the ring and before which

@@ -15,8 +15,8 @@ pub(super) struct ReceiveRing {
     longest_octets: usize,
     /// Octets in it and in those before so far, published or not.
     filled: u64,
-    /// Those that the application was told of.
-    told: u64,
+    /// Those reported to the application.
+    reported: u64,
     /// How far it may be filled, at least: the application, which makes more room, writes other cache lines,
     /// so it is asked only where this does not suffice.
     fill_to: u64,
@@ -26,7 +26,7 @@ impl ReceiveRing {
     /// Returns the first ring of a stream.
     pub(super) fn of(shared: &SharedByteStream) -> Self {
         let (ring, longest_octets) = (shared.receive_ring.clone(), shared.receive_bytes());
-        Self { ring, from: 0, longest_octets, filled: 0, told: 0, fill_to: 0 }
+        Self { ring, from: 0, longest_octets, filled: 0, reported: 0, fill_to: 0 }
     }
 
     /// Octets that it holds.
@@ -88,9 +88,9 @@ impl ReceiveRing {
     /// Shows the application what was appended. Returns true if it was anything.
     #[inline]
     pub(super) fn publish(&mut self, shared: &SharedByteStream) -> bool {
-        let has_octets = self.filled != self.told;
+        let has_octets = self.filled != self.reported;
         if has_octets {
-            self.told = self.filled;
+            self.reported = self.filled;
             shared.filled.store(self.filled, Ordering::Release);
         }
         has_octets

@@ -1,4 +1,4 @@
-//! The records that the application is told of what is not in the ring: they are pushed as few as may be.
+//! The records that report to the application what is not in the ring: as few as may be are pushed.
 
 use super::shared::SharedByteStream;
 use super::transfers::{Record, RecordKind};

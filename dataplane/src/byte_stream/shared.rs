@@ -55,7 +55,7 @@ impl RingGrowth {
     }
 }
 
-/// The sizes of a byte stream, and who is woken for it.
+/// The sizes of a byte stream, and what it wakes.
 #[derive(Clone)]
 pub struct ByteStreamConfig {
     /// The ring of octets to be sent.
@@ -71,10 +71,10 @@ pub struct ByteStreamConfig {
     pub unsolicited: Option<UnsolicitedPool>,
     /// The format of the names of the peer's transfers.
     pub rid_format: RidFormat,
-    /// Whether the reader is told where messages begin, by the A bit.
+    /// Whether the beginnings of messages are reported to the reader, by the A bit.
     pub message_starts: bool,
     /// The ring of complete messages that are handed out beyond gaps; none, and they are read in their turn.
-    /// The reader is told where messages begin then.
+    /// The beginnings of messages are reported then.
     pub early_ring: Option<Region>,
     /// Called once after each [`ByteReader::arm`](super::ByteReader::arm).
     pub reader: Option<Arc<dyn Notify>>,

@@ -227,7 +227,7 @@ impl Transfers {
         (slot.buffer != Buffer::Expected && slot.delivered == 0).then_some(transfer.slot)
     }
 
-    /// Ends an unsolicited transfer that the application was never told of, and frees its buffer.
+    /// Ends an unsolicited transfer that was never reported to the application, and frees its buffer.
     pub(super) fn forget(&mut self, slot: u16) {
         let slot = self.slots[usize::from(slot)].as_ref();
         if let Some(Slot { buffer: Buffer::Unsolicited(buffer), .. }) = slot {
@@ -296,7 +296,7 @@ impl Transfers {
     }
 
     /// Finds the transfer of an option, which begins with it if it is unsolicited and has octets, or is of
-    /// nothing: only then is the application told of it. Its octets are those of `range`.
+    /// nothing: only then is it reported to the application. Its octets are those of `range`.
     fn find_or_open(&mut self, option: &Transfer, range: BufferRange) -> Option<u16> {
         if let Some(slot) = self.find(option.rid) {
             return Some(slot);
@@ -309,7 +309,7 @@ impl Transfers {
             return None;
         }
         let end = range.end();
-        // The application could not release a buffer that it is never told of.
+        // The application could not release a buffer that is never reported to it.
         // Requirements: TRO-6.1-01
         let total = option.total_octets.map(u64::from);
         let longest = self.pool.as_ref().map_or(u64::MAX, |pool| pool.buffer_octets() as u64);

@@ -207,7 +207,7 @@ impl PacketQueue {
         Ok(Self { wire: Socket::new(wire), programs, shape, heard_ports, kept: None })
     }
 
-    /// Returns by which the sockets are told of the ports that the device has, once, if it shares its
+    /// Returns the handle by which the sockets learn the ports that the device has, once, if it shares its
     /// addresses.
     pub(super) const fn take_heard_ports(&mut self) -> Option<HeardPorts> {
         self.heard_ports.take()

@@ -143,8 +143,8 @@ pub const fn answer(request: &StartupFrame<'_>, offer: Offer, permissive: bool) 
     let mut reply = StartupFrame {
         kind: Kind::Reply,
         markers: offer.markers,
-        // MPA-7.1.1-08: the Request's C settles it. It is repeated because Linux siw, told to insist on CRCs,
-        // looks for it in the Reply only.
+        // MPA-7.1.1-08: the Request's C settles it. It is repeated because Linux siw, if set to insist on
+        // CRCs, looks for it in the Reply only.
         crc: offer.crc || request.crc,
         rejected: false,
         enhanced: request.enhanced,

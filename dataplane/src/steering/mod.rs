@@ -176,8 +176,8 @@ impl Steering {
     /// few of a port's lowest bits contribute to the bits of the entry that tell cores apart has full rank:
     /// these are the lowest if the cores are a power of two, else all.
     fn successive_ports_reach_every_core(&self) -> bool {
-        let told_apart = if self.cores.is_power_of_two() { self.cores.into() } else { self.table.len() };
-        let (bits, mask) = (told_apart.trailing_zeros(), told_apart as u32 - 1);
+        let distinct = if self.cores.is_power_of_two() { self.cores.into() } else { self.table.len() };
+        let (bits, mask) = (distinct.trailing_zeros(), distinct as u32 - 1);
         let last_bit = (bits + 2).min(u16::BITS - 1);
         [8, 32].into_iter().all(|addresses| {
             let words = (1..=last_bit).map(|bit| self.toeplitz.hash_of_source_port(addresses, 1 << bit));

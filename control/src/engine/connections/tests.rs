@@ -311,7 +311,7 @@ fn a_core_that_ends_takes_with_it_what_it_may_have_begun() {
     assert_eq!(new.shared.post_receive(receive), Err(PostError::WrongState(QpState::Error)));
 }
 
-/// All cores find out that their adapter differs; applications are told once.
+/// All cores find out that their adapter differs; applications see it once.
 #[test]
 fn an_adapter_that_differs_is_reported_once() {
     let (mut engine, _arrived) = engine();

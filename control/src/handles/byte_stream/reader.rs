@@ -97,8 +97,8 @@ pub struct ByteStreamReader {
     pub(super) link: Arc<Link>,
     event: Option<Arc<EventFd>>,
     timeout: Duration,
-    /// Unsolicited buffers that the application was told of, and not of the end of their transfers.
-    told: HashSet<u16>,
+    /// Unsolicited buffers reported to the application before the ends of their transfers.
+    reported: HashSet<u16>,
     /// Ends of such transfers, which [`read_section`](Self::read_section) has met.
     met: VecDeque<ReadItem>,
     /// The transfer that the core was asked to end in a call that did not wait for it long enough.
@@ -112,7 +112,7 @@ impl ByteStreamReader {
             link,
             event,
             timeout: Duration::MAX,
-            told: HashSet::new(),
+            reported: HashSet::new(),
             met: VecDeque::new(),
             cancelling: None,
         }
@@ -160,8 +160,9 @@ impl ByteStreamReader {
     /// [`ReadItem::Nothing`] is never returned. Whole [messages beyond a gap](Self#messages-beyond-a-gap)
     /// come first where the stream was configured for them.
     ///
-    /// To be told of a message's turn by [`ReadItem::HandedOut`], read with this method alone: other methods
-    /// that read return its bytes, and the rest of a message that one of them has begun is returned here too.
+    /// [`ReadItem::HandedOut`] reports the turn of a message to a program that reads with this method alone:
+    /// other methods that read return its bytes, and the rest of a message that one of them has begun is
+    /// returned here too.
     ///
     /// # Errors
     ///
@@ -177,10 +178,10 @@ impl ByteStreamReader {
         })?;
         match item {
             ReadItem::Placed { buffer: Buffer::Unsolicited(buffer), .. } => {
-                self.told.insert(buffer);
+                self.reported.insert(buffer);
             }
             ReadItem::Complete { buffer: Buffer::Unsolicited(buffer), .. } => {
-                self.told.remove(&buffer);
+                self.reported.remove(&buffer);
             }
             _ => {}
         }
@@ -249,7 +250,7 @@ impl ByteStreamReader {
         self.wait(timeout, |this| {
             (this.reader.has_ended() || this.reader.release(buffer)).then_some(Ok(()))
         })?;
-        self.told.remove(&buffer);
+        self.reported.remove(&buffer);
         Ok(())
     }
 
@@ -354,7 +355,7 @@ impl ByteStreamReader {
     fn meet(&mut self, end: ReadItem, buffer: Buffer, timeout: Duration) -> Result<(), ByteStreamError> {
         match buffer {
             // All of it was copied: nobody else would give the buffer back.
-            Buffer::Unsolicited(buffer) if !self.told.remove(&buffer) => self.release(buffer, timeout),
+            Buffer::Unsolicited(buffer) if !self.reported.remove(&buffer) => self.release(buffer, timeout),
             _ => {
                 self.met.push_back(end);
                 Ok(())

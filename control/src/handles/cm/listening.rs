@@ -133,7 +133,7 @@ mod tests {
     fn wait_for_entries(channel: &EventChannel, entries: usize) {
         let start = Instant::now();
         while channel.waiting() < entries {
-            assert!(start.elapsed() < PATIENCE, "nothing was told");
+            assert!(start.elapsed() < PATIENCE, "nothing was reported");
             std::thread::sleep(Duration::from_millis(1));
         }
     }

@@ -72,7 +72,7 @@ fn segments_that_continue_each_other_are_one_placement() {
         };
         let mut read = || reader.read(&mut [], usize::MAX);
         // The one that came in order stays whatever comes: it is a placement for itself, but the application
-        // is told of both at once.
+        // sees both at once.
         assert_eq!(read(), placed(0, octets));
         let complete = ReadItem::Complete { rid: RID, buffer: Buffer::Expected, total_octets: octets as u32 };
         assert_eq!((read(), read()), (complete, ReadItem::Nothing));
@@ -84,7 +84,7 @@ fn segments_that_continue_each_other_are_one_placement() {
 }
 
 /// An unsolicited transfer whose octets beyond a gap come again in another one gives its buffer back: its
-/// application was told of nothing, and could not.
+/// application saw nothing of it, and could not.
 // Requirements: TRO-6.1-03
 #[test]
 fn a_transfer_that_nobody_is_told_of_gives_its_buffer_back() {
@@ -297,7 +297,7 @@ proptest! {
 }
 
 /// Where there is no room for records, octets that were placed wait, or are read from the stream if they may
-/// not; and a stream that is told where messages begin waits in any case.
+/// not; and a stream that reports where messages begin waits in any case.
 #[test]
 fn octets_without_room_for_their_record_wait_or_go_to_the_ring() {
     for message_starts in [false, true] {
@@ -327,17 +327,18 @@ fn octets_without_room_for_their_record_wait_or_go_to_the_ring() {
             end.inbound.place(&option, &arrived, |at, _, write| write(&[octet(at as usize)]));
             hand_over(&mut end, number + 1, true);
         }
-        let told = end.inbound.position() as usize;
-        assert!((limits::BYTE_STREAM_RECORDS - 2..limits::BYTE_STREAM_RECORDS).contains(&told), "{told}");
+        let reported = end.inbound.position() as usize;
+        let room = limits::BYTE_STREAM_RECORDS - 2..limits::BYTE_STREAM_RECORDS;
+        assert!(room.contains(&reported), "{reported}");
         assert!(!end.inbound.has_many_records());
         let given_up = hand_over(&mut end, count, false);
-        assert_eq!(given_up, if message_starts { 0 } else { count - told });
+        assert_eq!(given_up, if message_starts { 0 } else { count - reported });
         let counters = *end.inbound.counters();
-        assert_eq!((counters.too_scattered, counters.octets_delivered), (given_up as u64, told as u64));
+        assert_eq!((counters.too_scattered, counters.octets_delivered), (given_up as u64, reported as u64));
         // The reader has all of the stream, in order.
         let mut out = vec![0; count];
         let mut read = end.reader.read_octets(&mut out);
-        assert_eq!(read, told + given_up);
+        assert_eq!(read, reported + given_up);
         assert!(end.inbound.has_many_records());
         hand_over(&mut end, count, true);
         read += end.reader.read_octets(&mut out[read..]);

@@ -16,8 +16,8 @@
 //! A core believes that the adapter has brought it its own segments. What else has come it hands over when
 //! it parses it ([`hand_over`](Device::hand_over)), so no frame is looked at twice. Each queue compares its
 //! first segments with what the steering says; after the first one that is elsewhere than it should be, all
-//! queues sort in software, for good, and [`adapter_differs`](Device::adapter_differs) reports it: the
-//! application is told once. If all first segments are of one flow, they may be in their place by chance: so
+//! queues sort in software, for good, and [`adapter_differs`](Device::adapter_differs) reports it to the
+//! application once. If all first segments are of one flow, they may be in their place by chance: so
 //! a segment that a replica hands over later, because it is another core's, counts as well. Ports that are
 //! restricted to a core are unknown to the adapter: from the first one on, all frames are sorted, for good.
 //!

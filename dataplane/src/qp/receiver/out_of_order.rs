@@ -250,7 +250,7 @@ mod tests {
         let rooms = receivers.each_mut().map(|receiver| {
             let room = receiver.placement_room(&pool);
             for n in 0..room {
-                assert!(receiver.placement_room(&pool) >= room - n, "as many as it was told");
+                assert!(receiver.placement_room(&pool) >= room - n, "as many as promised");
                 receiver.remember(&mut pool, segment(24 * n as u64));
             }
             assert_eq!(receiver.placement_room(&pool), 0);
