@@ -97,7 +97,7 @@ pub struct ByteStreamReader {
     pub(super) link: Arc<Link>,
     event: Option<Arc<EventFd>>,
     timeout: Duration,
-    /// Unsolicited buffers reported to the application before the ends of their transfers.
+    /// Unsolicited buffers reported to the application, the ends of whose transfers were not reported yet.
     reported: HashSet<u16>,
     /// Ends of such transfers, which [`read_section`](Self::read_section) has met.
     met: VecDeque<ReadItem>,
