@@ -5,8 +5,8 @@
 //! bits of a word together, by one atomic operation too, and reads the queues of those that were set.
 //!
 //! Eight words are a group, which is a cache line. The core always looks at the first group. Every other one
-//! has a bit in turn, which the thread sets too unless it is set: so an idle poll looks at as many words as
-//! have queue pairs, up to eight, and at one more for each 32,768 queue pairs. With up to 64 it is one.
+//! has a bit in turn, which the thread sets too unless it is set: so an idle poll looks at one word with up
+//! to 64 queue pairs, at the eight of the first group with up to 512, and at one more for each 32,768.
 //!
 //! Slots 7, 9 and 130 have bits 7 and 9 of word 0 and bit 2 of word 2, in group 0. Slot 600 has bit 24 of
 //! word 9, which is in group 1.
@@ -30,6 +30,22 @@ const GROUP_SLOTS: usize = GROUP_WORDS * WORD_BITS;
 #[repr(align(64))]
 struct Group([AtomicU64; GROUP_WORDS]);
 
+// All words each time, without a branch for each.
+impl Group {
+    /// Whether a bit is set.
+    #[inline]
+    fn is_rung(&self) -> bool {
+        self.0.iter().fold(0, |bits, word| bits | word.load(Ordering::Relaxed)) != 0
+    }
+
+    /// Returns the words with bits that are set, a bit for each.
+    #[inline]
+    fn nonzero_words(&self) -> u32 {
+        let is_rung = |word: &AtomicU64| u32::from(word.load(Ordering::Relaxed) != 0);
+        self.0.iter().rev().fold(0, |words, word| words << 1 | is_rung(word))
+    }
+}
+
 /// One bit for each slot, which any thread may set, and which the core collects.
 #[derive(Debug)]
 struct Bells {
@@ -52,7 +68,8 @@ struct Cursor {
     rung_words: AtomicU32,
     /// The group that it looks at.
     group: AtomicU32,
-    /// The words of the group that it has not looked at, a bit for each.
+    /// The words of the group from which it has not collected bits, of those that had some when it came to
+    /// the group: a bit for each.
     words_left: AtomicU32,
     /// The word from which it has collected bits, counted from the first of all groups.
     word: AtomicU32,
@@ -167,21 +184,16 @@ impl Bells {
         let cursor = &self.cursor;
         loop {
             let group = cursor.group.load(Ordering::Relaxed);
-            let mut left = cursor.words_left.load(Ordering::Relaxed);
-            while left != 0 {
+            let left = cursor.words_left.load(Ordering::Relaxed);
+            if left != 0 {
+                cursor.words_left.store(left & (left - 1), Ordering::Relaxed);
                 let word = left.trailing_zeros();
-                left &= left - 1;
                 let at = &self.group(group as usize)?.0[word as usize];
-                if at.load(Ordering::Relaxed) != 0 {
-                    cursor.words_left.store(left, Ordering::Relaxed);
-                    return Some((group * GROUP_WORDS as u32 + word, at));
-                }
+                return Some((group * GROUP_WORDS as u32 + word, at));
             }
-            cursor.words_left.store(0, Ordering::Relaxed);
             let next = self.next_group(group)?;
             cursor.group.store(next, Ordering::Relaxed);
-            let words = if next == 0 { self.first_words() } else { GROUP_WORDS };
-            cursor.words_left.store((1 << words) - 1, Ordering::Relaxed);
+            cursor.words_left.store(self.group(next as usize)?.nonzero_words(), Ordering::Relaxed);
         }
     }
 
@@ -189,7 +201,7 @@ impl Bells {
     #[inline]
     fn next_group(&self, group: u32) -> Option<u32> {
         let after = self.dequeue_group(group + 1);
-        after.or_else(|| self.is_first_rung().then_some(0)).or_else(|| self.dequeue_group(1))
+        after.or_else(|| self.first.is_rung().then_some(0)).or_else(|| self.dequeue_group(1))
     }
 
     /// Returns the first group from `first` on whose bit is set, and clears the bit.
@@ -236,11 +248,6 @@ impl Bells {
         self.cursor.rung_words.load(Ordering::Relaxed) as usize
     }
 
-    /// Whether a bit of the first group is set.
-    fn is_first_rung(&self) -> bool {
-        self.first.0.iter().take(self.first_words()).any(|word| word.load(Ordering::Relaxed) != 0)
-    }
-
     /// Whether a bit is set: what every poll asks.
     #[inline]
     fn is_any_rung(&self) -> bool {
@@ -252,7 +259,7 @@ impl Bells {
     #[inline(never)]
     fn is_later_rung(&self) -> bool {
         let mut rung = self.rung_groups.iter().take(self.rung_words());
-        self.is_first_rung()
+        self.first.is_rung()
             || self.cursor.words_left.load(Ordering::Relaxed) != 0
             || rung.any(|rung| rung.load(Ordering::Acquire) != 0)
     }
