@@ -1,5 +1,6 @@
 """Wireshark's own reader opens the captures that warpline writes."""
 
+import os
 import pathlib
 import subprocess
 import tempfile
@@ -8,6 +9,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FIELDS = ["frame.time_epoch", "frame.interface_name", "frame.packet_flags_direction", "frame.len", "eth.src"]
 INBOUND, OUTBOUND = "0x00000001", "0x00000002"
+# As scripts/test compiles the unit tests of the same crate, so that it is not compiled once more.
+UNOPTIMISED = {"CARGO_PROFILE_TEST_OPT_LEVEL": "0"}
 A, B = "02:00:00:00:00:01", "02:00:00:00:00:02"
 
 
@@ -16,7 +19,8 @@ class PcapngTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             capture = str(pathlib.Path(folder) / "capture.pcapng")
             cargo = ["cargo", "run", "--quiet", "--package", "warpline-dataplane", "--no-default-features"]
-            subprocess.run([*cargo, "--example", "capture", "--", capture], cwd=ROOT, check=True, timeout=240)
+            cargo += ["--profile", "test", "--example", "capture", "--", capture]
+            subprocess.run(cargo, cwd=ROOT, env=os.environ | UNOPTIMISED, check=True, timeout=240)
             tshark = ["tshark", "-n", "-r", capture, "-T", "fields"]
             for field in FIELDS:
                 tshark += ["-e", field]
