@@ -2372,6 +2372,20 @@ void warpline_byte_stream_destroy(struct warpline_byte_stream *byte_stream);
 bool warpline_byte_stream_has_rdma_option(const struct warpline_byte_stream *byte_stream);
 
 /**
+ * Resets the connection, whatever other threads do with the stream: those that read, write or wait return
+ * `-ECONNRESET`. Does not wait for them, and does nothing if the connection has ended.
+ */
+int warpline_byte_stream_abort(struct warpline_byte_stream *byte_stream);
+
+/**
+ * Waits until both ends have finished.
+ *
+ * - `-ETIMEDOUT`: they have not, after `timeout_ms` milliseconds
+ * - `-ECONNRESET`: the connection ended otherwise
+ */
+int warpline_byte_stream_wait_closed(struct warpline_byte_stream *byte_stream, int32_t timeout_ms);
+
+/**
  * Reads the bytes that have arrived, at most `length`, to `place`, wherever they are: those of a transfer
  * are copied from its buffer. They are in stream order: bytes of a message that was read early are read
  * again, unless they were passed over after `WARPLINE_READ_HANDED_OUT`. Waits for the first for `timeout_ms`
@@ -2465,6 +2479,18 @@ int warpline_byte_stream_release(struct warpline_byte_stream *byte_stream, uint3
 int warpline_byte_stream_cancel(struct warpline_byte_stream *byte_stream, uint64_t rid, int32_t timeout_ms);
 
 /**
+ * The file descriptor that becomes readable, once after `warpline_byte_stream_arm_read`, when there is more
+ * to read. It is the library's: do not close it.
+ */
+int warpline_byte_stream_read_fd(const struct warpline_byte_stream *byte_stream);
+
+/**
+ * Has the descriptor of `warpline_byte_stream_read_fd` become readable at the next change, and clears it.
+ * Returns 1 if there is nothing to read, so that the thread may sleep; else 0.
+ */
+int warpline_byte_stream_arm_read(struct warpline_byte_stream *byte_stream);
+
+/**
  * Writes as many of `length` bytes from `start` as there is room for; waits for room for one for
  * `timeout_ms` milliseconds, or for ever if that is negative. Returns how many.
  *
@@ -2512,32 +2538,6 @@ int warpline_byte_stream_cork(struct warpline_byte_stream *byte_stream, bool cor
  * Closes our half of the connection after everything written. The peer's half stays open.
  */
 int warpline_byte_stream_finish(struct warpline_byte_stream *byte_stream);
-
-/**
- * Resets the connection, whatever other threads do with the stream: those that read, write or wait return
- * `-ECONNRESET`. Does not wait for them, and does nothing if the connection has ended.
- */
-int warpline_byte_stream_abort(struct warpline_byte_stream *byte_stream);
-
-/**
- * Waits until both ends have finished.
- *
- * - `-ETIMEDOUT`: they have not, after `timeout_ms` milliseconds
- * - `-ECONNRESET`: the connection ended otherwise
- */
-int warpline_byte_stream_wait_closed(struct warpline_byte_stream *byte_stream, int32_t timeout_ms);
-
-/**
- * The file descriptor that becomes readable, once after `warpline_byte_stream_arm_read`, when there is more
- * to read. It is the library's: do not close it.
- */
-int warpline_byte_stream_read_fd(const struct warpline_byte_stream *byte_stream);
-
-/**
- * Has the descriptor of `warpline_byte_stream_read_fd` become readable at the next change, and clears it.
- * Returns 1 if there is nothing to read, so that the thread may sleep; else 0.
- */
-int warpline_byte_stream_arm_read(struct warpline_byte_stream *byte_stream);
 
 /**
  * As `warpline_byte_stream_read_fd`, for room to write.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// In the order in which a reader wants them.
-const SOURCES: [&str; 18] = [
+const SOURCES: [&str; 20] = [
     "version",
     "error",
     "device",
@@ -18,6 +18,8 @@ const SOURCES: [&str; 18] = [
     "cm/id",
     "stream",
     "byte_stream",
+    "byte_stream/reader",
+    "byte_stream/writer",
     "pointer",
     "address",
     "event",
