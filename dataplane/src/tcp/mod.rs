@@ -36,8 +36,8 @@
 //! # How losses are found and repaired
 //!
 //! Each segment in the send queue has a fate: unsent, in flight, selectively acknowledged, or lost
-//! (`send_queue.rs`). The sum of those in flight is the pipe of RFC 6675; one counter of octets per fate is
-//! all the bookkeeping there is.
+//! (`send_queue/scoreboard.rs`). The sum of those in flight is the pipe of RFC 6675; one counter of octets
+//! per fate is all the bookkeeping there is.
 //!
 //! - `rack.rs` says what is lost (RFC 8985): a segment sent well before one that has arrived. "Well" is
 //!   nothing when three segments were selectively acknowledged and no reordering was ever seen, else a

@@ -1,6 +1,7 @@
 //! Single segments, and groups of them, through every change of their state.
 
 use super::*;
+use crate::tcp::scan_budget::ScanBudget;
 
 const START: SeqNumber = SeqNumber(0xffff_ff00);
 
