@@ -9,7 +9,6 @@ use super::counters::{PublishedCounters, TransferCounters};
 use super::early::EarlyRing;
 use super::lazy_queue::LazyQueue;
 use super::outbound::Piece;
-use super::reader::ReaderCommand;
 use super::transfers::{Record, UnsolicitedPool};
 use crate::limits;
 use crate::memory::{Region, RegionPool};
@@ -129,6 +128,19 @@ impl Sleeper {
             notify.notify();
         }
     }
+}
+
+/// What an application asks of the core.
+#[derive(Debug)]
+pub(super) enum ReaderCommand {
+    /// Octets of this transfer go there.
+    Expect { rid: Rid, memory: Region, offset: usize, octets: usize },
+    /// Nothing more is placed for this name.
+    Cancel(Rid),
+    /// This unsolicited buffer is free.
+    Release(u16),
+    /// Octets of the stream go to this ring from now on.
+    ReplaceRing(Region),
 }
 
 /// What an application and a core share of a byte stream.
