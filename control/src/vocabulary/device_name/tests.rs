@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use warpline_dataplane::limits::CORES_MAX;
 
+use super::kind::SOCKET_PATH_MAX;
 use super::*;
 use crate::vocabulary::capacity::Capacity;
 use crate::vocabulary::quota::Quotas;
