@@ -1,12 +1,15 @@
 //! One queue pair of a test, and what its end does between the polls of the core.
 
+mod comparing;
+mod conversation;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use warpline::{
-    Advertisement, Completion, CompletionKind, MemoryRegion, Operation, Payload, QpConfig, QpState,
-    QueuePair, RnrPolicy, SendRequest, SharedCompletionQueue, Status,
+    Advertisement, Completion, CompletionKind, MemoryRegion, QpConfig, QpState, QueuePair, RnrPolicy,
+    SharedCompletionQueue, Status,
 };
 
 use super::content::Comparison;
@@ -415,189 +418,6 @@ impl Lane {
 
     const fn is_sample(&self, number: u64) -> bool {
         number == self.next_compared
-    }
-
-    fn on_word(&mut self, word: Word) -> Result<(), BenchError> {
-        match word {
-            Word::Start(messages) => {
-                self.started = true;
-                self.wanted = messages;
-                if self.plan.bidirectional {
-                    self.allow(if messages == 0 { u64::MAX } else { messages });
-                }
-            }
-            Word::Sample { slot, number } => {
-                let offset = self.plan.sample_offset(usize::from(slot));
-                let sample = Comparison::new(number, 1, self.plan.size, offset);
-                self.compare_for_peer(sample, After::PeerSlot(slot))?;
-            }
-            Word::Check(messages) => {
-                if messages == 0 || messages > self.plan.slots() {
-                    return Err(self.failed("it asks for a comparison of more than the region"));
-                }
-                let region = Comparison::new(self.checked, messages, self.plan.size, 0);
-                self.compare_for_peer(region, After::PeerRegion)?;
-                self.checked += messages;
-            }
-            Word::Compared(slot) => {
-                if let Some(stream) = &mut self.stream {
-                    stream.free_slot(slot);
-                }
-            }
-            Word::Checked => {
-                if let Some(stream) = &mut self.stream {
-                    stream.open_region();
-                }
-            }
-            Word::Sent => self.peer_sent = true,
-            Word::Finish => {
-                self.sent_at_finish = Some(self.completed());
-                self.stop();
-            }
-            Word::Messages(count) => self.report.messages = count,
-            Word::Arrived(count) => self.report.arrived = Some(count),
-            Word::ComparedBytes(bytes) => self.report.compared_bytes = bytes,
-            Word::CorruptBytes(bytes) => self.report.corrupt_bytes = bytes,
-            Word::Reported => self.report.complete = true,
-        }
-        Ok(())
-    }
-
-    fn compare_for_peer(&mut self, comparison: Comparison, after: After) -> Result<(), BenchError> {
-        let queued = self.verification.push_for_peer(&self.plan, comparison, after);
-        queued.map_err(|what| self.failed(what))
-    }
-
-    /// Looks whether the ping has arrived that an RDMA Write carries: its last byte is not the one that was
-    /// put there before. The memory changes only while this thread polls the core.
-    #[inline]
-    fn watch_for_ping(&mut self) -> Result<(), BenchError> {
-        if self.plan.figure != Figure::Latency || self.plan.verb != Verb::Write {
-            return Ok(());
-        }
-        // The other end writes to the slot again once the ping after this one is answered.
-        while !self.verification.is_idle() {
-            self.compare_part()?;
-            if self.verification.is_waiting() {
-                return Ok(());
-            }
-        }
-        let Some(exposed) = &self.exposed else { return Ok(()) };
-        let (number, mut last) = (self.arrived, [0]);
-        let offset = self.ping_offset(number) + self.plan.size as usize - 1;
-        if !exposed.read(offset, &mut last) || last[0] != self.verification.content().last_byte(number) {
-            return Ok(());
-        }
-        self.arrived += 1;
-        if !self.is_sample(number) {
-            self.unmark(number + u64::from(PING_SLOTS));
-            return Ok(());
-        }
-        self.next_compared += self.plan.sample_interval();
-        let sample = Comparison::new(number, 1, self.plan.size, self.ping_offset(number));
-        self.verification.push(sample, After::Ping(number));
-        Ok(())
-    }
-
-    const fn ping_offset(&self, number: u64) -> usize {
-        (number % PING_SLOTS as u64) as usize * self.plan.size as usize
-    }
-
-    /// Puts a byte where the last one of ping `number` will come that it does not have.
-    fn unmark(&self, number: u64) {
-        if let Some(exposed) = &self.exposed {
-            let other = !self.verification.content().last_byte(number);
-            let inside = exposed.write(self.ping_offset(number) + self.plan.size as usize - 1, &[other]);
-            debug_assert!(inside, "pings lie in the region");
-        }
-    }
-
-    /// Compares a part of what waits for that.
-    #[inline]
-    fn compare(&mut self) -> Result<(), BenchError> {
-        if let Some(stream) = &mut self.stream
-            && let Some(word) = stream.compare(&mut self.verification)
-        {
-            self.say(word)?;
-        }
-        while !self.verification.is_idle() {
-            self.compare_part()?;
-            if !self.thorough || self.verification.is_waiting() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn compare_part(&mut self) -> Result<(), BenchError> {
-        let memory = match self.plan.verb {
-            Verb::Send => self.receives.buffers().map(|buffers| buffers.memory().clone()),
-            Verb::Write => self.exposed.clone(),
-            _ => Some(self.local.clone()),
-        };
-        let memory =
-            memory.ok_or_else(|| self.failed("it has this end compare what does not arrive here"))?;
-        match self.verification.advance(&memory) {
-            Some(after) => self.on_compared(after),
-            None => Ok(()),
-        }
-    }
-
-    fn on_compared(&mut self, after: After) -> Result<(), BenchError> {
-        match (after, &mut self.stream) {
-            (After::PeerSlot(slot), _) => self.say(Word::Compared(slot))?,
-            (After::PeerRegion, _) => self.say(Word::Checked)?,
-            (After::OwnSlot(slot), Some(stream)) => stream.free_slot(slot),
-            (After::OwnRegion, Some(stream)) => stream.open_region(),
-            (After::Receive(id), _) => {
-                self.receives.give_back(id);
-                self.receives.post(&self.qp).map_err(|what| self.failed(&what))?;
-            }
-            (After::Ping(number), _) => self.unmark(number + u64::from(PING_SLOTS)),
-            (After::OwnSlot(_) | After::OwnRegion, _) => {}
-        }
-        Ok(())
-    }
-
-    /// Says what the listening end owes: that its messages are sent, and its report.
-    #[inline]
-    fn say_what_is_due(&mut self) -> Result<(), BenchError> {
-        if self.role == Role::Connecting {
-            return Ok(());
-        }
-        let sent = self.stream.as_ref().is_none_or(Stream::is_done);
-        if self.plan.bidirectional && self.wanted > 0 && sent && !self.said_sent {
-            self.said_sent = true;
-            self.say(Word::Sent)?;
-        }
-        let Some(messages) = self.sent_at_finish else { return Ok(()) };
-        if self.said_report || !sent || !self.is_compared() {
-            return Ok(());
-        }
-        self.said_report = true;
-        self.say(Word::Messages(messages))?;
-        if let Some(arrived) = self.count_of_arrived() {
-            self.say(Word::Arrived(arrived))?;
-        }
-        let (compared, corrupt) = self.compared();
-        self.say(Word::ComparedBytes(compared))?;
-        self.say(Word::CorruptBytes(corrupt))?;
-        self.say(Word::Reported)
-    }
-
-    fn count_of_arrived(&self) -> Option<u64> {
-        match (self.plan.verb, &self.exposed) {
-            (Verb::Send, _) => Some(self.arrived),
-            (Verb::FetchAdd | Verb::CompareSwap, Some(words)) => Some(Supplies::sum_of_words(words)),
-            (Verb::Write, _) if self.plan.figure == Figure::Latency => Some(self.arrived),
-            _ => None,
-        }
-    }
-
-    fn say(&self, word: Word) -> Result<(), BenchError> {
-        let operation = Operation::Immediate { immediate: word.encode(), solicited: false };
-        let posted = self.qp.post(SendRequest::new(WORD, operation, Payload::EMPTY));
-        posted.map_err(|error| self.failed(&error.to_string()))
     }
 
     /// Returns true if the connection is over, and ended as it should.
