@@ -69,16 +69,21 @@ fn syn() -> Octets {
 
 /// A Neighbor Advertisement of `of` at `mac`, in a frame to this core.
 fn advertisement(mac: MacAddress, of: Ipv6Addr, to: Ipv6Addr, solicited: bool, hop_limit: u8) -> Octets {
-    let mut message = [0; NeighborAdvertisement::MAX_LEN];
-    let octets = NeighborAdvertisement {
+    let advertised = NeighborAdvertisement {
         router: false,
         solicited,
         overriding: true,
         target: of,
         target_mac: Some(mac),
-    }
-    .emit(&mut message);
-    icmpv6_frame((OUR_MAC, mac), (of, to), hop_limit, &message[..octets])
+    };
+    advertisement_frame(&advertised, to, hop_limit)
+}
+
+fn advertisement_frame(advertised: &NeighborAdvertisement, to: Ipv6Addr, hop_limit: u8) -> Octets {
+    let mut message = [0; NeighborAdvertisement::MAX_LEN];
+    let octets = advertised.emit(&mut message);
+    let from = advertised.target_mac.unwrap_or(PEER_MAC);
+    icmpv6_frame((OUR_MAC, from), (advertised.target, to), hop_limit, &message[..octets])
 }
 
 #[test]
@@ -264,6 +269,37 @@ fn discovery_from_afar_is_not_heard() {
     link.inject(&advertisement(PEER_MAC, peer(), ALL_NODES, true, 255));
     link.inject(&advertisement(PEER_MAC, peer(), ours(), true, 64));
     assert_eq!(link.dropped(DropCause::Malformed), 5);
+}
+
+/// RFC 4861 §7.2.5: what nobody has asked for, and does not override, is news only of a neighbour whose
+/// hardware address is not known. What overrides has the known address asked first.
+#[test]
+fn without_the_override_flag_no_hardware_address_is_replaced() {
+    let unasked = |mac, overriding| {
+        let advertised = NeighborAdvertisement {
+            router: false,
+            solicited: false,
+            overriding,
+            target: peer(),
+            target_mac: Some(mac),
+        };
+        advertisement_frame(&advertised, ALL_NODES, 255)
+    };
+    let mut link = link();
+    link.command(Command::Listen { address: None, port: PORT, backlog: 4, tcp: None });
+    link.inject(&from_peer(Protocol::TCP, &syn()));
+    assert!(matches!(icmpv6_in(&link.one()).unwrap().1, Message::NeighborSolicitation(_)));
+    link.inject(&unasked(PEER_MAC, false));
+    assert_eq!(tcp_in(&link.one()).1.flags, Flags::SYN | Flags::ACK, "it has waited for the address");
+    link.pass_ms(2000);
+    link.frames.clear();
+    let other = MacAddress([2, 0, 0, 0, 0, 9]);
+    link.inject(&unasked(other, false));
+    link.nothing();
+    link.inject(&unasked(other, true));
+    let question = link.one();
+    let Message::NeighborSolicitation(asked) = icmpv6_in(&question).unwrap().1 else { panic!("no question") };
+    assert_eq!((asked.target, &question[..6]), (peer(), &PEER_MAC.0[..]));
 }
 
 fn probe_in(octets: &[u8]) -> NeighborSolicitation {
