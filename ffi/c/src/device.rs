@@ -2,6 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
+use warpline::link::boxed;
 use warpline::link::sim::{self, EndConfig};
 #[cfg(feature = "dpdk")]
 use warpline::open::{EalError, SocketFault};
@@ -301,6 +302,8 @@ pub unsafe extern "C" fn warpline_device_open_pair(
             let end = |name: &DeviceName, end| EndConfig { mtu_bytes: name.mtu().into(), ..end };
             // Nothing is left to chance on a link that harms nothing.
             let (a_end, b_end) = sim::link(0, end(&a_name, EndConfig::a()), end(&b_name, EndConfig::b()));
+            // The poll loop is compiled once for all simulated devices.
+            let (a_end, b_end) = (boxed(a_end), boxed(b_end));
             let b_device = warpline::Device::start(b_end, &b_config, b_attr.poll_thread())?;
             if b.is_null() {
                 return Err(Failure::NULL);
