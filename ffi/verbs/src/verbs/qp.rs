@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use warpline::{Access, MemoryRegion, QpConfig, QpNumber, SharedQueuePair, limits};
+use warpline::{
+    Access, MemoryRegion, ProtectionDomain, QpConfig, QpNumber, QueuePair, SharedQueuePair, limits,
+};
 
 pub(crate) use super::built::INLINE_MAX;
 use super::built::Posting;
@@ -174,6 +176,41 @@ pub(crate) enum Sends {
     Built(fn(&mut ibv_qp_ex)),
 }
 
+/// Makes the queue pair itself, with the completion queues of sends and of receives.
+fn queue_pair(
+    domain: &ProtectionDomain,
+    caps: &ibv_qp_cap,
+    cqs: [&Object<Cq>; 2],
+    srq: Option<&Object<Srq>>,
+) -> Result<QueuePair, Errno> {
+    let config = QpConfig {
+        send_depth: caps.max_send_wr as usize,
+        receive_depth: caps.max_recv_wr as usize,
+        ..queue_pair_config()
+    };
+    let [send_queue, receive_queue] = cqs.map(|cq| &cq.inner().queue);
+    let made = match srq {
+        // Each may hold as many of the shared receives as there are.
+        Some(srq) => {
+            let receive_depth = srq.inner().queue.depth().min(limits::WORK_REQUESTS_PER_QUEUE);
+            let config = QpConfig { receive_depth, ..config };
+            domain.queue_pair_sharing(&srq.inner().queue, &config, send_queue, receive_queue)?
+        }
+        None => domain.queue_pair(&config, send_queue, receive_queue)?,
+    };
+    Ok(made)
+}
+
+/// Makes the area for inline data that is longer than what work requests hold, if `caps` has such.
+fn inline_area(domain: &ProtectionDomain, caps: &ibv_qp_cap) -> Result<Option<InlineArea>, Errno> {
+    if caps.max_inline_data as usize <= limits::INLINE_BYTES {
+        return Ok(None);
+    }
+    let places = (caps.max_send_wr as usize).next_power_of_two() + 1;
+    let region = domain.allocate(places * INLINE_MAX, Access::empty())?;
+    Ok(Some(InlineArea { region, places, next: AtomicUsize::new(0) }))
+}
+
 /// Makes a queue pair, and writes what it has to `attr`.
 ///
 /// # Safety
@@ -195,29 +232,9 @@ pub(crate) unsafe fn create(
     // SAFETY: as above.
     let srq = if attr.srq.is_null() { None } else { Some(unsafe { srq::of(attr.srq)? }) };
     let caps = granted(&attr.cap)?;
-    let config = QpConfig {
-        send_depth: caps.max_send_wr as usize,
-        receive_depth: caps.max_recv_wr as usize,
-        ..queue_pair_config()
-    };
     let domain = &pd.inner().domain;
-    let (send_queue, receive_queue) = (&send_cq.inner().queue, &receive_cq.inner().queue);
-    let queue_pair = match srq {
-        // Each may hold as many of the shared receives as there are.
-        Some(srq) => {
-            let receive_depth = srq.inner().queue.depth().min(limits::WORK_REQUESTS_PER_QUEUE);
-            let config = QpConfig { receive_depth, ..config };
-            domain.queue_pair_sharing(&srq.inner().queue, &config, send_queue, receive_queue)?
-        }
-        None => domain.queue_pair(&config, send_queue, receive_queue)?,
-    };
-    let inline = if caps.max_inline_data as usize > limits::INLINE_BYTES {
-        let places = (caps.max_send_wr as usize).next_power_of_two() + 1;
-        let region = domain.allocate(places * INLINE_MAX, Access::empty())?;
-        Some(InlineArea { region, places, next: AtomicUsize::new(0) })
-    } else {
-        None
-    };
+    let queue_pair = queue_pair(domain, &caps, [send_cq, receive_cq], srq)?;
+    let inline = inline_area(domain, &caps)?;
     let number = queue_pair.number();
     let left_out = running()?.registry.lock().left_out.remove(&number);
     for queue in left_out.iter().flatten().filter_map(Weak::upgrade) {
