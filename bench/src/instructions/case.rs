@@ -45,7 +45,7 @@ pub enum Network {
     NoChecksums,
     /// DCTCP at both ends, and Congestion Experienced on every other segment of the writer's (RFC 8257).
     Marking,
-    /// The same, but the writer is not told: it would send short bursts.
+    /// The same, but the marks do not come back to the writer: it would send short bursts.
     MarkingUnheard,
     /// Of the segments that leave together, one arrives with the next that do, so that each acknowledgement
     /// carries SACK blocks beside the timestamps.

@@ -45,7 +45,7 @@ pub struct Request {
     pub body: Framing,
     /// The connection stays open after the response.
     pub keep_alive: bool,
-    /// The client speaks HTTP/1.0, and has to be told that the connection stays open.
+    /// The client speaks HTTP/1.0: the response has to say that the connection stays open.
     pub is_old: bool,
     /// The client waits for a word before it sends the body (RFC 9110 §10.1.1).
     pub expects_continue: bool,

@@ -120,7 +120,7 @@ const NO_READS: ReadDepths = ReadDepths { ird: 0, ord: 0 };
 
 impl CmChannel {
     /// The event as C has it; `None` when its id was given back.
-    fn told(&self, event: Event) -> Option<CmEvent> {
+    fn event(&self, event: Event) -> Option<CmEvent> {
         let (id, context) = self.ids.find(event.id)?;
         let plain = |event| (event, ConnReply::new(&[], NO_READS));
         let failed = |event, failure: Failure| CmEvent {
@@ -235,9 +235,9 @@ pub unsafe extern "C" fn warpline_cm_get_event(
             return Err(Failure::NULL);
         }
         while let Some(happened) = channel.channel.wait(timeout.saturating_sub(start.elapsed())) {
-            if let Some(told) = channel.told(happened) {
+            if let Some(happened) = channel.event(happened) {
                 // SAFETY: not null, so it may be written, by C's contract.
-                unsafe { event.write(told) };
+                unsafe { event.write(happened) };
                 return Ok(1);
             }
         }

@@ -105,13 +105,13 @@ fn table(entries: u16) -> Vec<sys::rte_eth_rss_reta_entry64> {
 fn has_table(claim: &Claim, entries: u16, expected: &[sys::rte_eth_rss_reta_entry64]) -> bool {
     let mut groups = table(entries);
     // SAFETY: `groups` has room for `entries` entries.
-    let told = Errno::check(control(|_| unsafe {
+    let reported = Errno::check(control(|_| unsafe {
         sys::rte_eth_dev_rss_reta_query(claim.id, groups.as_mut_ptr(), entries)
     }));
     let queues = |groups: &[sys::rte_eth_rss_reta_entry64]| -> Vec<u16> {
         groups.iter().flat_map(|group| group.reta).take(entries.into()).collect()
     };
-    told.is_err() || queues(&groups) == queues(expected)
+    reported.is_err() || queues(&groups) == queues(expected)
 }
 
 /// Has the port hash as planned; returns false if it does not take that.
@@ -135,10 +135,10 @@ fn has_hash(claim: &Claim, plan: &HashPlan) -> bool {
     hash.rss_key = if key.is_empty() { ptr::null_mut() } else { key.as_mut_ptr() };
     hash.rss_key_len = key.len() as u8;
     // SAFETY: `hash` is writable, and drivers write no more octets of the key than it says.
-    let told =
+    let reported =
         Errno::check(control(|_| unsafe { sys::rte_eth_dev_rss_hash_conf_get(claim.id, &raw mut hash) }));
     let is_key = key == plan.key || key.iter().all(|octet| *octet == 0);
-    told.is_err() || (is_key && hash.rss_hf & HASHED == HASHED)
+    reported.is_err() || (is_key && hash.rss_hf & HASHED == HASHED)
 }
 
 #[cfg(test)]

@@ -404,8 +404,8 @@ unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
 mod tests {
     use super::*;
 
-    /// What happens to an id that is being destroyed reaches nobody: the program would be told of an id that
-    /// is gone, and id and event would keep each other.
+    /// What happens to an id that is being destroyed reaches nobody: the program would see an id that is
+    /// gone, and id and event would keep each other.
     #[test]
     fn an_id_that_leaves_has_no_events() {
         let queue = Arc::new(EventQueue::new().unwrap());

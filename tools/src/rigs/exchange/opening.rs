@@ -63,8 +63,8 @@ pub fn open(arguments: &ExchangeArguments, device: &Device, qp: &QueuePair) -> R
     }
 }
 
-/// Waits for the other end by `wait`, which does so for as long as it is told, until it comes, its time is
-/// over or a signal comes. `timed_out` is what `wait` returns when it has not come.
+/// Waits for the other end by `wait`, which does so for the time it is given, until the other end comes, its
+/// time is over or a signal comes. `timed_out` is what `wait` returns when it has not come.
 fn accept<T, E: Into<Failure> + PartialEq>(
     arguments: &ExchangeArguments,
     timed_out: &E,

@@ -174,7 +174,7 @@ impl Session {
     }
 
     pub fn wait(&self, patience: Duration) -> Value {
-        self.completions.wait(patience).map_or_else(|| json!({"timeout": true}), |found| told(&found))
+        self.completions.wait(patience).map_or_else(|| json!({"timeout": true}), |found| as_json(&found))
     }
 
     /// Returns how the connection has ended; closes our half if the peer has closed its.
@@ -195,7 +195,7 @@ impl Session {
     }
 }
 
-fn told(completion: &Completion) -> Value {
+fn as_json(completion: &Completion) -> Value {
     let kind = match completion.kind {
         CompletionKind::Send => "send",
         CompletionKind::Write => "write",
