@@ -365,11 +365,11 @@ impl ByteReader {
 
     /// Whether there is something to read, the end of the stream included.
     pub fn is_readable(&mut self) -> bool {
-        let has_unexpected = !self.not_expected.is_empty() || !self.shared.not_expected.is_empty();
+        let has_not_expected = !self.not_expected.is_empty() || !self.shared.not_expected.is_empty();
         self.pass_over();
         let early = self.shared.early.as_ref();
         let is_early = early.is_some_and(|ring| self.early.is_readable(ring, self.position));
-        has_unexpected || is_early || self.due().is_some() || self.ready() > 0 || self.is_finished()
+        has_not_expected || is_early || self.due().is_some() || self.ready() > 0 || self.is_finished()
     }
 
     /// Copies the next octets to `out` without consuming them, those that are in the ring and before which

@@ -1,8 +1,8 @@
 //! The receiver of a byte stream (draft-csapuntz-tcprdma-00): segments with any option arrive in any order,
 //! while the application expects, cancels, releases and reads.
 //!
-//! The stream is known, so every octet that the reader is told is compared with it, wherever it was placed.
-//! When a transfer is complete, each octet of its buffer is one that the reader was told of.
+//! The stream is known, so every octet that the reader reports is compared with it, wherever it was placed.
+//! When a transfer is complete, each octet of its buffer is one that the reader has reported.
 //! Octets outside of buffers, and in buffers whose transfers are over, do not change.
 //!
 //! [`run`] takes one input; libFuzzer drives it from `fuzz/`, the tests replay seeds and regressions.
@@ -81,11 +81,12 @@ struct World {
     /// Whether each buffer may change.
     in_use: [bool; BUFFERS],
     cancelled: Vec<Rid>,
-    /// For each buffer with octets of a transfer: the position of the octet that was told for each offset.
-    told: BTreeMap<(Rid, Option<u16>), BTreeMap<u32, u64>>,
-    /// Where messages begin, and the reader was not told so.
+    /// For each buffer with octets of a transfer: the position of the octet that was reported for each
+    /// offset.
+    reported: BTreeMap<(Rid, Option<u16>), BTreeMap<u32, u64>>,
+    /// Where messages begin that the reader has not reported.
     starts: BTreeSet<u64>,
-    /// Octets were read without being told where they were placed.
+    /// Octets were read without a report of where they were placed.
     reads_plainly: bool,
     /// Octets of the stream that were read.
     position: u64,
@@ -102,7 +103,7 @@ struct World {
 ///
 /// # Panics
 ///
-/// If the reader is told anything but the stream, or octets change that must not.
+/// If the reader reports anything but the stream, or octets change that must not.
 pub fn run(octets: &[u8]) -> Outcome {
     let mut input = Input::new(octets);
     let mut world = World::new(&mut input);
@@ -142,7 +143,7 @@ impl World {
             expected: BTreeMap::new(),
             in_use: [false; BUFFERS],
             cancelled: Vec::new(),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
             starts: BTreeSet::new(),
             reads_plainly: false,
             position: 0,
@@ -188,7 +189,7 @@ impl World {
         });
         let Some(arrived) = self.arrivals.arrive(from, octets, self.inbound.position()) else { return };
         if octets.is_multiple_of(5) {
-            // It may have come before: a start that was told is told once more only if it is still to come.
+            // It may have come before: one that was reported is reported again only if it is still to come.
             self.starts.insert(arrived.payload);
             self.inbound.record_message_start(&arrived);
         }
@@ -225,7 +226,7 @@ impl World {
         }
         for rid in core::mem::take(&mut self.cancelled) {
             self.reader.save_placed(rid);
-            self.told.remove(&(rid, None));
+            self.reported.remove(&(rid, None));
             self.outcome.saved += 1;
             if let Some((buffer, _)) = self.expected.remove(&rid) {
                 self.own(buffer);
@@ -270,7 +271,7 @@ impl World {
             ReadItem::EarlyMessage { position, octets } => {
                 assert!(position > self.position, "its turn has come");
                 let before = self.early.insert(position, octets.into());
-                assert!(octets > 0 && before.is_none(), "told twice");
+                assert!(octets > 0 && before.is_none(), "reported twice");
                 self.early_at = position;
             }
             ReadItem::EarlyOctets(octets) => {
@@ -287,8 +288,8 @@ impl World {
                 let (memory, at) = self.reader.buffer(rid, buffer).expect("a buffer");
                 let mut placed = vec![0; octets as usize];
                 assert!(memory.read(at + offset as usize, &mut placed));
-                let told = self.told.entry((rid, number(buffer))).or_default();
-                told.extend((0..octets).map(|skip| (offset + skip, self.position + u64::from(skip))));
+                let reported = self.reported.entry((rid, number(buffer))).or_default();
+                reported.extend((0..octets).map(|skip| (offset + skip, self.position + u64::from(skip))));
                 self.compare(&placed);
             }
             ReadItem::Complete { rid, buffer, total_octets } => {
@@ -296,7 +297,7 @@ impl World {
                 self.end(rid, buffer);
             }
             ReadItem::MessageStart => {
-                assert!(self.starts.remove(&self.position), "no message begins here, or it was told");
+                assert!(self.starts.remove(&self.position), "no message begins here, or it was reported");
                 self.outcome.message_starts += 1;
             }
             ReadItem::NotExpected { rid } => {
@@ -322,17 +323,21 @@ impl World {
         self.position = begin;
     }
 
-    /// All octets of the transfer were told, no other, and they are in its buffer now.
+    /// All octets of the transfer were reported, no other, and they are in its buffer now.
     fn check_complete(&mut self, rid: Rid, buffer: Buffer, total_octets: u32) {
-        let told = self.told.remove(&(rid, number(buffer))).unwrap_or_default();
+        let reported = self.reported.remove(&(rid, number(buffer))).unwrap_or_default();
         if self.reads_plainly || self.cancelled.contains(&rid) {
             return;
         }
-        assert!(told.keys().copied().eq(0..total_octets), "complete with {total_octets}: {:?}", told.keys());
+        assert!(
+            reported.keys().copied().eq(0..total_octets),
+            "complete with {total_octets}: {:?}",
+            reported.keys()
+        );
         let (memory, at) = self.reader.buffer(rid, buffer).or_else(|| self.memory_of(rid)).expect("a buffer");
         let mut octets = vec![0; total_octets as usize];
         assert!(memory.read(at, &mut octets));
-        let stream = told.values().map(|position| octet(*position));
+        let stream = reported.values().map(|position| octet(*position));
         assert!(octets.into_iter().eq(stream), "complete, and other octets than the stream's");
     }
 

@@ -1,7 +1,7 @@
-//! Digests of the first seeds: of every frame that reaches the switch with its time and port, of what
-//! applications are told, and of what hosts have counted. What the oracles of a swarm leave open, such as how
-//! fast a window grows, when something is sent again or which octets go to their place at once, is held fast
-//! by them.
+//! Digests of the first seeds: of every frame that reaches the switch with its time and port, of all that
+//! applications have had reported, and of what hosts have counted. What the oracles of a swarm leave open,
+//! such as how fast a window grows, when something is sent again or which octets go to their place at once,
+//! is held fast by them.
 //!
 //! They may change only on purpose, as those of the data plane's `wire_digests.txt`: a commit that is meant
 //! to change what is sent, when, what applications see, or what is counted, such as polls or segments that
@@ -21,8 +21,8 @@ use super::run::Report;
 pub(super) const SEEDS: u64 = 500;
 
 const HEADING: &str = "\
-# Seed, frames at the switch, digest of their times, ports and octets, of what applications were told, and of
-# counters.
+# Seed, frames at the switch, digest of their times, ports and octets, of all that applications have had
+# reported, and of counters.
 # Written by WARPLINE_DIGESTS=write; digests.rs says when a line may change.
 ";
 
@@ -37,9 +37,9 @@ pub(super) struct Digests(BTreeMap<u64, String>);
 impl Digests {
     /// Records what a seed came to.
     pub(super) fn record(&mut self, seed: u64, report: &Report) {
-        let Report { trace: Trace { frames, wire }, told, counts, .. } = report;
+        let Report { trace: Trace { frames, wire }, reported, counts, .. } = report;
         if seed < SEEDS {
-            self.0.insert(seed, format!("{seed} {frames} {wire:016x} {told:016x} {counts:016x}"));
+            self.0.insert(seed, format!("{seed} {frames} {wire:016x} {reported:016x} {counts:016x}"));
         }
     }
 

@@ -32,7 +32,7 @@ impl Swarm {
     fn record_end(&mut self, number: usize, side: usize) {
         let qp = &self.connections[number].qps[side].shared;
         let end = format!("{:?} {:?} {:?}", self.end_of(number, side), qp.state(), qp.error());
-        self.told.add_octets(end.as_bytes());
+        self.reported.add_octets(end.as_bytes());
     }
 
     /// Returns why the connection has ended at that side, once it has.

@@ -46,7 +46,7 @@ use crate::vocabulary::stream::TcpListenConfig;
 /// Where hosts listen for MPA, and for byte streams.
 pub(super) const MPA_PORT: u16 = 1;
 pub(super) const STREAM_PORT: u16 = 2;
-/// A host asks to be told when fewer shared receives are left than a number below this.
+/// A host asks for an event when fewer shared receives are left than a number below this.
 const LIMIT_MAX: u32 = 8;
 /// How long a message waits for a receive that comes: longer than the model waits for anything.
 const RECEIVE_WAIT: std::time::Duration = std::time::Duration::from_hours(1);
@@ -276,7 +276,7 @@ impl Host {
         self.begin(now, |reply| Request::CreateQp { pd: PD, config, completions, receives, reply })
     }
 
-    /// Takes all completions. Now and then asks to be told when few shared receives are left.
+    /// Takes all completions. Now and then asks for an event when few shared receives are left.
     pub(super) fn poll_completions(&mut self) -> Vec<((usize, usize), Completion)> {
         if self.rng.u8(..8) == 0 {
             self.shared_receives.arm_limit(self.rng.u32(..LIMIT_MAX));

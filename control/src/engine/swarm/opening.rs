@@ -107,7 +107,7 @@ impl Swarm {
                 let accept = Request::Accept { connection, qp, reads, private_data, reply };
                 self.hosts[hosts[1]].send(self.now, accept);
                 let answered = self.await_reply(&receiver);
-                self.told.add_octets(format!("{pair:?} {request:?} {answered:?}").as_bytes());
+                self.reported.add_octets(format!("{pair:?} {request:?} {answered:?}").as_bytes());
                 accepted = Some(answered.is_ok().then_some(pair));
             }
             result = result.or_else(|| connected.try_recv().ok());
@@ -116,7 +116,7 @@ impl Swarm {
             }
             self.step();
         }
-        self.told.add_octets(format!("{result:?}").as_bytes());
+        self.reported.add_octets(format!("{result:?}").as_bytes());
         let connected = match result {
             Some(Ok(connected)) => connected,
             Some(Err(ConnectError::Rejected { private_data, .. })) => {
@@ -132,6 +132,6 @@ impl Swarm {
     fn reject(&mut self, host: usize, connection: ConnectionId, private_data: &[u8]) {
         let private_data = private_data.into();
         let rejected = self.ask(host, |reply| Request::Reject { connection, private_data, reply });
-        self.told.add_octets(format!("{rejected:?}").as_bytes());
+        self.reported.add_octets(format!("{rejected:?}").as_bytes());
     }
 }

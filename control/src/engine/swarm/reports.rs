@@ -1,4 +1,4 @@
-//! Applications ask about their connections while these are at work. What they are told is what the wire
+//! Applications ask about their connections while these are at work. The answers are what the wire
 //! shows.
 
 use crossbeam::channel::{Receiver, TryRecvError};
@@ -66,10 +66,10 @@ pub(super) fn take(world: &mut Swarm) {
 
 fn take_one(world: &mut Swarm, awaited: &Awaited, snapshot: &Snapshot) {
     world.reports.come += 1;
-    world.told.add_octets(format!("{:?} {:?}", snapshot.state, snapshot.congestion).as_bytes());
+    world.reported.add_octets(format!("{:?} {:?}", snapshot.state, snapshot.congestion).as_bytes());
     for named in snapshot.named() {
-        world.told.add_octets(named.name.as_bytes());
-        world.told.add(named.value);
+        world.reported.add_octets(named.name.as_bytes());
+        world.reported.add(named.value);
     }
     let Draw { seed, clean, episodes, restart, .. } = &world.draw;
     // A core or an engine that stalls answers late, a frame may wait for another core, and a host that has

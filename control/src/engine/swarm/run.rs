@@ -14,8 +14,8 @@ use super::world::Swarm;
 /// What a seed came to.
 pub(super) struct Report {
     pub(super) trace: Trace,
-    /// The digest of what applications were told.
-    pub(super) told: u64,
+    /// The digest of all that applications have had reported.
+    pub(super) reported: u64,
     /// The digest of what hosts have counted.
     pub(super) counts: u64,
     pub(super) tally: Tally,
@@ -93,7 +93,7 @@ fn run_draw(draw: &Draw, mut rng: Rng) -> Report {
     play.tally.damage = play.world.damage();
     Report {
         trace: play.world.switch.trace(),
-        told: play.world.told.finish(),
+        reported: play.world.reported.finish(),
         counts: play.world.counts().finish(),
         tally: play.tally,
         effort: play.world.effort(),

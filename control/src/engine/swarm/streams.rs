@@ -199,7 +199,7 @@ impl Swarm {
         for way in &mut stream.ways {
             let sender = way.sender.take();
             way.written = sender.map(|sender| sender.written).unwrap_or_default();
-            way.receiver.facts().for_each(|fact| self.told.add(fact));
+            way.receiver.facts().for_each(|fact| self.reported.add(fact));
             way.receiver.abandon();
         }
         self.drop_ends(&stream.ends, aborts);
@@ -209,7 +209,7 @@ impl Swarm {
     /// The same of a talk.
     fn drop_talk(&mut self, index: usize) {
         let talk = self.streams.talks.swap_remove(index);
-        talk.facts().for_each(|fact| self.told.add(fact));
+        talk.facts().for_each(|fact| self.reported.add(fact));
         let aborts = self.rng.bool();
         self.drop_ends(&talk.ends, aborts);
     }

@@ -71,8 +71,8 @@ pub(super) struct Swarm {
     pub(super) connections: Vec<Connection>,
     pub(super) streams: Streams,
     pub(super) reports: Reports,
-    /// What applications were told.
-    pub(super) told: Digest,
+    /// All that applications have had reported.
+    pub(super) reported: Digest,
     /// What cores held whenever time moved on.
     pub(super) held: Digest,
     /// What the world chooses while it runs.
@@ -112,7 +112,7 @@ impl Swarm {
             connections: Vec::new(),
             streams: Streams::default(),
             reports: Reports::default(),
-            told: Digest::default(),
+            reported: Digest::default(),
             held: Digest::default(),
             rng,
             flood_rng: Rng::with_seed(draw.seed),
@@ -422,10 +422,10 @@ impl World for Swarm {
             let [number, side] = [*number as u64, *side as u64];
             let immediate = immediate.unwrap_or_default();
             for fact in [self.now.as_nanos(), number, side, id, byte_len.into(), flags, immediate] {
-                self.told.add(fact);
+                self.reported.add(fact);
             }
             let end = (completion.kind, completion.status, completion.invalidated);
-            self.told.add_octets(format!("{end:?}").as_bytes());
+            self.reported.add_octets(format!("{end:?}").as_bytes());
         }
         completions
     }
@@ -437,8 +437,8 @@ impl World for Swarm {
         }
         self.spare_cut_fpdus();
         for event in self.hosts.iter().flat_map(Host::async_events) {
-            self.told.add(self.now.as_nanos());
-            self.told.add_octets(format!("{event:?}").as_bytes());
+            self.reported.add(self.now.as_nanos());
+            self.reported.add_octets(format!("{event:?}").as_bytes());
         }
         reports::take(self);
         busy |= self.switch.poll(self.now, &self.draw, &mut self.flood_rng);

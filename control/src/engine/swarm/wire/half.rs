@@ -85,7 +85,7 @@ pub(super) struct Half {
     strays: Vec<(u32, u32)>,
     /// Timestamps that have reached the peer.
     clocks_arrived: HashSet<u32>,
-    /// What the peer's segments have told it: what is acknowledged, and how far it may send.
+    /// What the peer's segments have said: what is acknowledged, and how far it may send.
     pub(super) una: i64,
     pub(super) window_end: i64,
     congestion_arrived: bool,
@@ -449,9 +449,9 @@ impl Half {
         let finished = self.fin && peer.fin_arrived;
         if agreed && is_pure && !finished && self.acknowledged == peer.arrived_to() {
             let held = &blocks[usize::from(duplicate.is_some())..];
-            let told = duplicate.is_some() || is_probe || self.again.is_none();
+            let is_reported = duplicate.is_some() || is_probe || self.again.is_none();
             let unsaid = || Err(format!("{:?} has come again: blocks {held:?}", self.again));
-            let reported = if told { self.reports_all(held, duplicate, peer) } else { unsaid() };
+            let reported = if is_reported { self.reports_all(held, duplicate, peer) } else { unsaid() };
             self.suspect(now, segment, reported);
             if !is_probe {
                 self.again = None;
