@@ -534,9 +534,10 @@ mod tests {
         }
     }
 
-    /// The core looks only at words with slots in use.
+    /// A core with one group collects from words with slots in use only, and one with several asks only for
+    /// groups among them.
     #[test]
-    fn words_without_slots_are_not_looked_at() {
+    fn words_and_groups_are_counted_up_to_the_last_slot_in_use() {
         for (slot, words, rung_words) in [(0, 1, 0), (63, 1, 0), (64, 2, 0), (511, 8, 0), (512, 8, 1)] {
             let bells = bells(&[slot]);
             assert_eq!((bells.first_words(), bells.rung_words()), (words, rung_words), "{slot}");
