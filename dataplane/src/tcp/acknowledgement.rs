@@ -181,6 +181,7 @@ impl<'c, P: SendPayload, F> Acknowledgement<'c, P, F> {
         }
         accepted.grow(false);
         accepted.rearm(true, false);
+        accepted.tcp.renew_passed_marks(accepted.una);
     }
 
     /// Has a connection accept the acknowledgement of a segment that is otherwise acceptable.
@@ -239,6 +240,7 @@ impl<'c, P: SendPayload, F> Acknowledgement<'c, P, F> {
         self.undo_if_spurious(header, &selective);
         self.grow(self.tcp.ecn.is_negotiated() && header.flags.contains(Flags::ECE));
         self.rearm(kind.advanced, fin_acked);
+        self.tcp.renew_passed_marks(self.una);
         let mut changes = Changes::empty();
         if kind.advanced {
             changes |= Changes::ACKNOWLEDGED;

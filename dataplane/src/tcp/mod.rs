@@ -115,6 +115,7 @@ mod input;
 mod losses;
 mod output;
 mod pacing;
+mod passed_marks;
 mod path_mss;
 mod path_mtu;
 mod pools;

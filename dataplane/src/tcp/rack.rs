@@ -52,6 +52,11 @@ impl Rack {
         }
     }
 
+    /// The end of the round trip in which the window was last widened.
+    pub(super) const fn widened_round_mut(&mut self) -> &mut SeqNumber {
+        &mut self.widened_round
+    }
+
     pub(super) const fn reordering_seen(&self) -> bool {
         self.reordering_seen
     }
