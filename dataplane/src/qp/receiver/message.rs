@@ -74,16 +74,18 @@ impl Message {
     /// Counts `octets` octets that are placed.
     #[inline]
     pub(super) fn advance(&mut self, octets: usize) {
-        self.placed += octets as u32;
-        self.placed_in_range += octets as u32;
+        let mut octets = octets as u32;
+        self.placed += octets;
+        // To the range that the last of them is in, or the last one.
         let ranges = self.request.local.as_slice();
-        // The range that the last of them is in, or the last one.
         while let Some(range) = ranges.get(usize::from(self.range))
-            && self.placed_in_range > range.len
+            && octets > range.len - self.placed_in_range
         {
-            self.placed_in_range -= range.len;
+            octets -= range.len - self.placed_in_range;
+            self.placed_in_range = 0;
             self.range += 1;
         }
+        self.placed_in_range += octets;
     }
 
     /// Ends: the next message has no receive yet.
@@ -191,6 +193,15 @@ mod tests {
         assert_eq!(message.placed, 41);
         message.end();
         assert_eq!((in_one(&message, 10), message.begun), (Some((1, 0, 10)), false));
+    }
+
+    /// A segment that ends in the next range may begin at the end of one of 2^32 - 1 octets.
+    #[test]
+    fn a_range_may_be_as_long_as_a_message() {
+        let mut message = message(&[u32::MAX, 20]);
+        message.placed_in_range = u32::MAX - 4;
+        message.advance(10);
+        assert_eq!((message.range, message.placed_in_range), (1, 6));
     }
 
     #[test]

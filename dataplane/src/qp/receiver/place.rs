@@ -179,6 +179,9 @@ impl Receiver {
         if !control.opcode.is_send() {
             return self.place_immediate(shared, payload, header.last, control);
         }
+        // A message ends at 2^32 - 1 octets, however large the receive is.
+        // Requirements: DDP-5.2-02, DDP-7.1-04
+        self.message.placed.checked_add(octets as u32)?;
         if let Some(range) = self.message.in_one_range(octets) {
             let target = writable(&range, shared, context.stags)?;
             if !self.message.begun {

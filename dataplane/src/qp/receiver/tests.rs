@@ -353,6 +353,33 @@ impl Model {
     }
 }
 
+/// A message ends at 2^32 - 1 octets even in a longer receive: the octet after is refused, wherever the
+/// octets of its segment lie, and nothing of that segment is placed.
+// Requirements: DDP-5.2-02, DDP-7.1-04
+#[test]
+fn no_message_outgrows_its_offsets() {
+    let slices =
+        [(BUFFERS, OCTETS as u32), (MISSING, u32::MAX)].map(|(stag, len)| Slice { stag, to: 0, len });
+    for layout in [Layout::Contiguous, Layout::Marked(500), Layout::Split(7)] {
+        for (octets, expected) in [(4, Ok((4, false))), (5, Err(StreamError::Ddp(DdpError::TooLong)))] {
+            let mut world = World::new(false, 8);
+            let mo = u32::MAX - 4;
+            let message = &mut world.receiver.message;
+            message.request = ReceiveRequest::new(7, SliceList::try_from(&slices[..]).expect("two fit"));
+            (message.begun, message.placed) = (true, mo);
+            let header =
+                Untagged { last: false, version: 1, rsvd_ulp: [0x43, 0, 0, 0, 0], queue: 0, msn: 1, mo };
+            let mut ulpdu = vec![0; Untagged::LEN];
+            header.emit(&mut ulpdu);
+            ulpdu.resize(Untagged::LEN + octets, 0xa5);
+            let placed = world.place(&ulpdu, layout, false).map_err(|fault| fault.error);
+            assert_eq!(placed, expected, "{octets} octets, {layout:?}");
+            let written = world.octets().iter().filter(|octet| **octet == 0xa5).count();
+            assert_eq!(written, if expected.is_ok() { octets } else { 0 });
+        }
+    }
+}
+
 /// Returns a receive of none to four ranges, some of which may not be written.
 fn receive(rng: &mut Rng, id: u64) -> ReceiveRequest {
     let mut slices = [Slice::default(); 4];
