@@ -68,7 +68,7 @@ impl QueuePair {
     pub(crate) fn begin(&mut self, operation: &FullOperation) {
         self.sender.begin(operation.version, operation.ready, operation.depths.ord);
         self.receiver.begin(operation.version, operation.ready);
-        self.reads.begin(operation.depths);
+        self.reads.begin(operation.depths, operation.ready);
         self.receive_wait = ReceiveWait::new(operation.receive_wait_ns);
         self.shared.set_ord(operation.depths.ord);
         self.shared.set_state(QpState::ReadyToSend);

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use super::payload::Slice;
 use crate::ddp::segmentation::Message;
 use crate::memory::{STag, StagTable};
-use crate::mpa::enhanced::ReadDepths;
+use crate::mpa::enhanced::{ReadDepths, ReadyToReceive, Rtr};
 use crate::rdmap::RdmapError;
 use crate::wire::ddp::Tagged;
 use crate::wire::tcp::SeqNumber;
@@ -43,7 +43,7 @@ pub enum OutboundRequest {
 #[derive(Debug, Default)]
 pub struct OutboundReads {
     queue: VecDeque<OutboundRequest>,
-    /// ORD: how many may be outstanding.
+    /// ORD: how many may be outstanding; one less while this end's indication is, if that is a Read.
     // Requirements: RDMAP-6.1-03
     depth: u32,
     /// Requests counted so far; it wraps.
@@ -61,6 +61,11 @@ impl OutboundReads {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// The Read Request that is this end's indication is answered: another may take its place at the peer.
+    pub(super) const fn on_indication_answered(&mut self) {
+        self.depth += 1;
     }
 
     /// Adds a request that is sent. Returns the number of its response.
@@ -322,10 +327,12 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Begins a stream with the depths that the ends have agreed on.
-    // Requirements: RDMAP-6.1-02
-    pub fn begin(&mut self, depths: ReadDepths) {
-        let (inbound, outbound) = (u32::from(depths.ird), u32::from(depths.ord));
+    /// Begins a stream with the depths that the ends have agreed on. An indication that is a Read Request is
+    /// one of those that the peer has room for (ambiguity A-16).
+    // Requirements: RDMAP-6.1-02, RDMAP-6.1-03
+    pub fn begin(&mut self, depths: ReadDepths, ready: ReadyToReceive) {
+        let indications = u32::from(matches!(ready, ReadyToReceive::Send(Rtr::Read)));
+        let (inbound, outbound) = (u32::from(depths.ird), u32::from(depths.ord).saturating_sub(indications));
         self.outbound = OutboundReads { depth: outbound, ..OutboundReads::default() };
         self.inbound = InboundReads { depth: inbound, ..InboundReads::default() };
     }

@@ -9,7 +9,7 @@ use warpline_dataplane::crc32c;
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
 use warpline_dataplane::mpa::Framing;
-use warpline_dataplane::mpa::enhanced::{ReadyToReceive, Rtr, RtrKinds};
+use warpline_dataplane::mpa::enhanced::{ReadDepths, ReadyToReceive, Rtr, RtrKinds};
 use warpline_dataplane::mpa::fpdu::{encode, wire_len};
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QpState, QueueDepths, SharedQp};
@@ -302,6 +302,26 @@ fn the_initiator_sends_its_indication_first() {
     }
     let mut target = Target::initiator(ReadyToReceive::None);
     assert_eq!(target.sent(), b"", "the ULP sends first");
+}
+
+/// An indication that is a Read Request takes one of the places that the peer has for them: until it
+/// is answered, there is one Read less outstanding, none with an ORD of 1.
+// Requirements: RDMAP-6.1-03, A-16
+#[test]
+fn an_indication_by_a_read_counts_as_one() {
+    for ord in [1, 2] {
+        let depths = ReadDepths { ird: 4, ord };
+        let ready = ReadyToReceive::Send(Rtr::Read);
+        let mut target = Target::new(FullOperation { ready, depths, ..FullOperation::new(true) });
+        for _ in 0..ord {
+            target.post(Operation::Read { stag: WRITABLE, to: WRITABLE_TO }, 4);
+        }
+        let octets = read_request(1, 0).len();
+        assert_eq!(target.sent().len(), usize::from(ord) * octets, "the indication is one of {ord}");
+        target.send(&fpdu(&[0xc1, 0x42, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]));
+        assert_eq!(target.sent().len(), octets, "the last, in the place of the indication");
+        assert_eq!(target.qp.error(), None);
+    }
 }
 
 /// An indication that is lost is sent again, the same.

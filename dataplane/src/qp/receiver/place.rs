@@ -10,6 +10,7 @@ use super::{Placed, ReceiveContext, Received, Receiver};
 use crate::memory::{Access, StagTable, Target};
 use crate::mpa::receiver::Ulpdu;
 use crate::qp::cqe::ReceivedMessage;
+use crate::qp::reads::OutboundReads;
 use crate::qp::shared::SharedQp;
 use crate::rdmap::message::{ATOMIC_RESPONSE_QUEUE, READ_REQUEST_QUEUE, SEND_QUEUE, TERMINATE_QUEUE};
 use crate::wire::ddp::{Header, Tagged, Untagged};
@@ -308,7 +309,7 @@ impl Receiver {
     ) -> Result<Received, Fault> {
         let ulpdu = ParsedUlpdu::parse(octets)?;
         if self.indications.are_due() {
-            if let Some(received) = self.accept_indication(&ulpdu) {
+            if let Some(received) = self.accept_indication(&ulpdu, &mut context.reads.outbound) {
                 return Ok(received);
             }
             if let Some(placed) = self.place_expected(context, octets) {
@@ -347,13 +348,18 @@ impl Receiver {
     }
 
     /// Consumes a ULPDU if it is a message of the peer's provider.
-    fn accept_indication<U: Ulpdu>(&mut self, ulpdu: &ParsedUlpdu<'_, U>) -> Option<Received> {
+    fn accept_indication<U: Ulpdu>(
+        &mut self,
+        ulpdu: &ParsedUlpdu<'_, U>,
+        outbound: &mut OutboundReads,
+    ) -> Option<Received> {
         let received = self.indications.take(self.version, &ulpdu.header, ulpdu.octets)?;
         // Ambiguity A-16: the provider has the buffer for it, and it uses an MSN.
         match (received, ulpdu.header) {
             (Received::RtrReceived, Header::Untagged(_)) => {
                 self.expected_msn = self.expected_msn.wrapping_add(1);
             }
+            (Received::RtrReceived, Header::Tagged(_)) => outbound.on_indication_answered(),
             (Received::RtrReadReceived { .. }, _) => {
                 self.expected_request = self.expected_request.wrapping_add(1);
             }

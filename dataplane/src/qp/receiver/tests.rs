@@ -9,7 +9,7 @@ use crate::ddp::DdpError;
 use crate::memory::{Access, Grant, ProtectionDomainId, Region};
 use crate::mpa::Framing;
 use crate::mpa::contiguous::{InFrame, Marked, Unmarked};
-use crate::mpa::enhanced::ReadDepths;
+use crate::mpa::enhanced::{ReadDepths, ReadyToReceive};
 use crate::mpa::fpdu;
 use crate::mpa::receiver::{FpduReceiver, Octets, Ulpdu};
 use crate::qp::doorbells::Doorbells;
@@ -89,7 +89,7 @@ impl World {
         stags.insert(READ_ONLY, grant(Access::REMOTE_READ)).expect("a slot");
         stags.insert(OWN, Grant { stream: Some(QP.0), ..grant(all) }).expect("a slot");
         let mut reads = Reads::default();
-        reads.begin(ReadDepths { ird: 1, ord: 2 });
+        reads.begin(ReadDepths { ird: 1, ord: 2 }, ReadyToReceive::None);
         let receiver = Receiver::new();
         Self { shared, shared_receives, completions, stags, region, reads, receiver }
     }

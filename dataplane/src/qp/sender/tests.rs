@@ -33,7 +33,7 @@ fn world(depth: usize) -> World {
     let region = Region::heap(200_000).unwrap();
     stags.insert(STag::new(1, 1), Grant::new(region, ProtectionDomainId(1), 0, Access::LOCAL_WRITE)).unwrap();
     let mut reads = Reads::default();
-    reads.begin(ReadDepths { ird: 4, ord: 4 });
+    reads.begin(ReadDepths { ird: 4, ord: 4 }, ReadyToReceive::None);
     let mut sender = Sender::new(depth);
     sender.begin(1, ReadyToReceive::None, 4);
     (qp, ring, stags, reads, sender)
