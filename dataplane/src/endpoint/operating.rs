@@ -138,6 +138,11 @@ impl Operating {
         }
     }
 
+    /// Returns true if our FPDUs wait for the peer's first one, which may still come.
+    pub(super) const fn awaits_peer(&self) -> bool {
+        self.sends && self.receives && !self.may_send && !self.failed
+    }
+
     /// Returns true if our FPDUs wait for the peer's first one, or the wait for it is to begin with our first
     /// one.
     pub(super) fn awaits_first_fpdu(&self) -> bool {

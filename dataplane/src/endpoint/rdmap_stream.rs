@@ -130,9 +130,12 @@ impl<F> RdmapStream<'_, F> {
         }
     }
 
-    /// Returns true if the queue pair has FPDUs that may go before the FIN.
+    /// Returns true if the queue pair has FPDUs that go before the FIN: now, or after the peer's first FPDU,
+    /// as long as one may come.
+    // Requirements: DDP-6.2.1-01
     pub(super) fn has_work(&self) -> bool {
-        self.operating.may_send && self.qp.sender.has_work(&self.qp.shared, &self.qp.reads)
+        let may_send = self.operating.may_send || self.operating.awaits_peer() && !self.tcp.peer_finished();
+        may_send && self.qp.sender.has_work(&self.qp.shared, &self.qp.reads)
     }
 
     /// Accepts what is posted, and moves to TCP what can be sent at once, and one FPDU more, for a device

@@ -18,6 +18,7 @@ use warpline_dataplane::qp::work::{
 };
 use warpline_dataplane::rdmap::RdmapError;
 use warpline_dataplane::ring::{AfterStream, Command, ConnectionId, Event, FullOperation};
+use warpline_dataplane::time::SECOND;
 use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
 
 /// Memory that the peer may write to, with the STag and Tagged Offset of the golden Write.
@@ -405,6 +406,61 @@ fn an_orderly_close_waits_for_the_indication() {
     target.peer.settle();
     let fin = target.peer.sent.iter().any(|sent| sent.header.flags.contains(Flags::FIN));
     assert_eq!((target.sent(), fin), (siw_rtr(), true));
+}
+
+/// So does that of a Responder for the peer's first FPDU, if it has posted anything: before, it may send
+/// nothing.
+// Requirements: DDP-6.2.1-01, MPA-7.1.2-15
+#[test]
+fn an_orderly_close_waits_for_the_first_fpdu() {
+    let has_finished = |target: &mut Target| {
+        target.peer.settle();
+        target.peer.sent.iter().any(|sent| sent.header.flags.contains(Flags::FIN))
+    };
+    for ready in [ReadyToReceive::None, ReadyToReceive::Expect(RtrKinds::all())] {
+        let mut target = Target::responder(ready);
+        let connection = target.connection;
+        target.post_send(4);
+        target.peer.command(Command::Disconnect { connection, within_ns: None });
+        assert!(!has_finished(&mut target), "the Send would be lost");
+        target.send(&siw_rtr());
+        assert!(has_finished(&mut target));
+        assert_eq!(target.sent(), send(1, &[0; 4]));
+        // The FIN, too.
+        target.ack += 1;
+        assert_eq!(target.completed(), [SENT]);
+    }
+    // With nothing posted there is nothing to wait for.
+    let mut target = Target::responder(ReadyToReceive::None);
+    let connection = target.connection;
+    target.peer.command(Command::Disconnect { connection, within_ns: None });
+    assert!(has_finished(&mut target));
+    // A peer that has finished sends no FPDU any more.
+    let mut target = Target::responder(ReadyToReceive::None);
+    let connection = target.connection;
+    target.post_send(4);
+    target.peer.command(Command::Disconnect { connection, within_ns: None });
+    assert!(!has_finished(&mut target));
+    target.peer.send(Flags::FIN | Flags::ACK, target.seq, target.ack, &[]);
+    assert!(has_finished(&mut target));
+    (target.seq, target.ack) = (target.seq + 1, target.ack + 1);
+    let flushed = target.completed().into_iter().map(|(_, id, status)| (id, status));
+    assert_eq!(flushed.collect::<Vec<_>>(), [(2, Status::Flushed), (1, Status::Flushed)]);
+}
+
+/// And no longer than this end waits for that FPDU anyway.
+#[test]
+fn a_close_does_not_wait_for_a_silent_peer() {
+    let mut target =
+        Target::new(FullOperation { first_fpdu_ns: Some(3 * SECOND), ..FullOperation::new(false) });
+    let connection = target.connection;
+    target.post_send(4);
+    target.peer.command(Command::Disconnect { connection, within_ns: None });
+    target.peer.settle();
+    assert!(target.peer.sent.iter().all(|sent| !sent.header.flags.contains(Flags::FIN)));
+    target.peer.pass_s(4);
+    assert!(target.peer.sent.iter().any(|sent| sent.header.flags.contains(Flags::FIN)));
+    assert_eq!(target.qp.state(), QpState::Terminate);
 }
 
 /// Version 0: Markers and CRC, always.
