@@ -72,7 +72,7 @@ struct PhaseReport {
 ///
 /// [`BenchError`].
 pub fn run(args: &Instructions) -> Result<(), BenchError> {
-    let known = || CASES.iter().chain([&SPREAD, &AMONG_IDLE]);
+    let known = || CASES.iter().chain([&SPREAD]).chain(&AMONG_IDLE);
     if let Some(name) = args.cases.iter().find(|name| known().all(|case| case.name != **name)) {
         let names: Vec<_> = known().map(|case| case.name).collect();
         return Err(BenchError::Setup(format!("there is no case '{name}', only {}", names.join(", "))));

@@ -1,10 +1,11 @@
 //! The queue pairs of a case, and their memory.
 
 use std::net::SocketAddr;
+use std::thread;
 
 use warpline::{
-    Access, Addressing, Advertisement, CompletionQueue, ConnectConfig, Device, ListenConfig, MemoryRegion,
-    ProtectionDomain, QpConfig, QueuePair, Region, STag, SharedReceiveQueue,
+    Access, Addressing, Advertisement, CompletionQueue, ConnectConfig, Device, ListenConfig, Listener,
+    MemoryRegion, ProtectionDomain, QpConfig, QueuePair, Region, STag, SharedReceiveQueue,
 };
 
 use super::case::{Case, DEPTH, Pattern, Receives};
@@ -17,6 +18,10 @@ use crate::error::BenchError;
 pub const REGION_BYTES: usize = 1 << 20;
 /// Bytes of each region that is registered only to be invalidated.
 const INVALIDATED_BYTES: usize = 64;
+/// Threads that connect idle queue pairs at either end, each to a port of its own, which follow [`PORT`]: under
+/// callgrind a connect takes milliseconds, for most of which its thread waits. A port takes some 16,000
+/// connections of one peer.
+const IDLE_LANES: u16 = 16;
 
 /// Where the connections of a lane are: at the core with this number of either device, if these have several.
 pub type AtCore = Option<u8>;
@@ -34,12 +39,12 @@ pub fn connect(
     peer: SocketAddr,
     wait: impl FnOnce() -> Result<Vec<STag>, BenchError>,
 ) -> Result<Lane, BenchError> {
-    let lane = Unconnected::new(device, case)?;
+    let mut lane = Unconnected::new(device, case)?;
     let stags = wait()?;
     let private_data = lane.advertisement.encode().to_vec();
     let config = ConnectConfig { private_data, markers: case.markers, core: at, ..ConnectConfig::default() };
     let (mut ports, mut of_peer) = (LocalPorts::default(), Box::<[u8]>::default());
-    for qp in lane.qps.iter().chain(&lane.idle_qps) {
+    for qp in &lane.qps {
         let connected = match at {
             None => qp.connect(peer, &config),
             Some(_) => ports.connect(device, qp, peer, &config),
@@ -47,6 +52,10 @@ pub fn connect(
         let connected = connected.map_err(|error| BenchError::Connect(peer, error))?;
         of_peer = connected.private_data;
     }
+    each_idle(&mut lane.idle_qps, |number, qp| {
+        let peer = SocketAddr::new(peer.ip(), idle_port(number));
+        qp.connect(peer, &config).map(drop).map_err(|error| BenchError::Connect(peer, error))
+    })?;
     Ok(Lane { stags, ..lane.connected(case, &of_peer)? })
 }
 
@@ -62,25 +71,60 @@ pub fn accept(
     at: AtCore,
     announce: impl FnOnce(Vec<STag>),
 ) -> Result<Lane, BenchError> {
-    let lane = Unconnected::new(device, case)?;
+    let mut lane = Unconnected::new(device, case)?;
     let invalidated =
         if case.pattern == Pattern::Invalidations { lane.invalidated(case)? } else { Vec::new() };
     // Under callgrind the setup of many takes longer than a first FPDU may.
     let listen = ListenConfig { markers: case.markers, first_fpdu_timeout: None, ..ListenConfig::default() };
-    let listener = device.listen(PORT, &listen).map_err(|error| setup(&error))?;
+    let listen_at = |port| device.listen(port, &listen).map_err(|error| setup(&error));
+    let listener = listen_at(PORT)?;
+    let idle_lanes = if lane.idle_qps.is_empty() { 0 } else { IDLE_LANES };
+    let idle_listeners =
+        (0..idle_lanes).map(|number| listen_at(idle_port(number))).collect::<Result<Vec<_>, _>>()?;
     announce(invalidated.iter().map(MemoryRegion::stag).collect());
     let mut of_peer = Box::<[u8]>::default();
-    for qp in lane.qps.iter().chain(&lane.idle_qps) {
-        let request = at_core::accept(&listener, at, TIMEOUT)?;
-        of_peer = request.private_data().into();
-        request.accept(qp, &lane.advertisement.encode()).map_err(|error| setup(&error))?;
+    let advertisement = lane.advertisement.encode();
+    let accept = |listener: &Listener, qp: &QueuePair| {
+        let request = at_core::accept(listener, at, TIMEOUT)?;
+        let private_data = request.private_data().into();
+        request.accept(qp, &advertisement).map_err(|error| setup(&error))?;
+        Ok::<Box<[u8]>, BenchError>(private_data)
+    };
+    for qp in &lane.qps {
+        of_peer = accept(&listener, qp)?;
     }
+    each_idle(&mut lane.idle_qps, |number, qp| accept(&idle_listeners[usize::from(number)], qp).map(drop))?;
     let lane = Lane { invalidated, ..lane.connected(case, &of_peer)? };
     if case.pattern.takes_receives() {
         let receives: Vec<_> = (0..DEPTH).map(|number| lane.receive(number)).collect();
         lane.post_receives(&receives)?;
     }
     Ok(lane)
+}
+
+/// The port of idle queue pairs that a thread connects.
+const fn idle_port(number: u16) -> u16 {
+    PORT + 1 + number
+}
+
+/// Connects idle queue pairs on several threads, which `connect` is told by their numbers.
+fn each_idle(
+    qps: &mut [QueuePair],
+    connect: impl Fn(u16, &QueuePair) -> Result<(), BenchError> + Sync,
+) -> Result<(), BenchError> {
+    let share = qps.len().div_ceil(IDLE_LANES.into()).max(1);
+    let connect = &connect;
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..)
+            .zip(qps.chunks_mut(share))
+            .map(|(number, qps)| scope.spawn(move || qps.iter().try_for_each(|qp| connect(number, qp))))
+            .collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        // All of them, before one that failed decides.
+        threads.into_iter().map(join).collect::<Vec<_>>().into_iter().collect()
+    })
 }
 
 fn setup(error: &dyn std::error::Error) -> BenchError {
