@@ -384,6 +384,9 @@ pub const CONNECTIONS_SERVED_PER_POLL: usize = 64;
 pub const CONNECTIONS_IN_CACHE: usize = 256;
 /// How long a message waits for a receive once its own end has begun to close, where messages may wait.
 pub const CLOSING_RECEIVE_WAIT_NS: u64 = 500 * MILLISECOND;
+/// How long a message waits for a receive that a thread is posting to a shared receive queue, where messages
+/// may not wait: longer than a system takes to give a thread a processor again.
+pub const SHARED_POST_NS: u64 = SECOND;
 /// How long a port counts as just left by a listener, where addresses are shared: as a server takes that
 /// serves one peer, before it listens for the next.
 pub const LEFT_PORT_NS: u64 = 10 * SECOND;

@@ -7,6 +7,9 @@ use super::{Config, Core, Place};
 use crate::device::sim::{SimDevice, SimFrame};
 use crate::device::spread::{Queues, Spread, spread};
 use crate::net;
+use crate::qp::shared::BadRequest;
+use crate::qp::shared_receive_queue::SharedReceiveQueue;
+use crate::qp::work::ReceiveRequest;
 use crate::ring::Rings;
 use crate::statistics::Statistics;
 use crate::steering::Steering;
@@ -18,6 +21,21 @@ use crate::waker::Waker;
 #[doc(hidden)]
 pub fn checksums_computed() -> u64 {
     net::testing::sums()
+}
+
+/// Posts receives as a thread does that is interrupted once it has claimed their positions, and goes on after
+/// `meanwhile`.
+///
+/// # Errors
+///
+/// As [`SharedReceiveQueue::post`].
+#[doc(hidden)]
+pub fn post_interrupted(
+    queue: &SharedReceiveQueue,
+    requests: &[ReceiveRequest],
+    meanwhile: impl FnOnce(),
+) -> Result<(), BadRequest> {
+    queue.post_interrupted(requests, meanwhile)
 }
 
 /// Returns how many connections, queue pairs, timers and STags the cores of this thread have looked at, each

@@ -204,7 +204,11 @@ pub(super) fn handle_rare<U: Ulpdu>(
     ulpdu: &U,
 ) -> Option<Result<Received, Fault>> {
     match receiver.on_rare(context, ulpdu) {
-        Err(fault) if receive_wait.is_allowed() && receiver.lacks_receive(&fault, ulpdu) => None,
+        Err(fault)
+            if receive_wait.is_allowed_for(context.shared) && receiver.lacks_receive(&fault, ulpdu) =>
+        {
+            None
+        }
         received => Some(received),
     }
 }

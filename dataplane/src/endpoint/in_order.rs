@@ -56,7 +56,7 @@ fn handle_next<U: Ulpdu>(
     if let Some(received) = handle_rare(receiver, context, receive_wait, ulpdu) {
         return Consumed::Received(received);
     }
-    match receive_wait.wait(now) {
+    match receive_wait.wait(now, context.shared.awaits_poster()) {
         Some(begins) => Consumed::Waits { begins },
         // It has waited long enough: the fault is named now.
         None => Consumed::Received(receiver.on_rare(context, ulpdu)),

@@ -2,6 +2,8 @@
 
 use core::num::NonZeroU64;
 
+use crate::limits;
+use crate::qp::shared::SharedQp;
 use crate::time::Instant;
 
 /// How long messages of a stream may wait for a receive.
@@ -21,16 +23,17 @@ impl ReceiveWait {
         Self { allowed_ns: allowed_ns.and_then(NonZeroU64::new), number: 0, until: Instant::NEVER }
     }
 
-    /// Returns true if messages may wait.
+    /// Returns true if a message of the queue pair may wait: each, or one whose receive is being posted.
     #[inline]
-    pub(crate) const fn is_allowed(&self) -> bool {
-        self.allowed_ns.is_some()
+    pub(crate) fn is_allowed_for(&self, qp: &SharedQp) -> bool {
+        self.allowed_ns.is_some() || qp.awaits_poster()
     }
 
-    /// Records that the next message has no receive at `now`. Returns `None` if its time is over, or else
-    /// whether it has only begun to wait.
-    pub(crate) fn wait(&mut self, now: Instant) -> Option<bool> {
-        let allowed_ns = self.allowed_ns?;
+    /// Records that the next message has no receive at `now`, or one that `is_being_posted`. Returns `None`
+    /// if its time is over, or else whether it has only begun to wait.
+    pub(crate) fn wait(&mut self, now: Instant, is_being_posted: bool) -> Option<bool> {
+        let posting = is_being_posted.then_some(NonZeroU64::new(limits::SHARED_POST_NS)).flatten();
+        let allowed_ns = self.allowed_ns.or(posting)?;
         let begins = self.until == Instant::NEVER;
         if begins {
             // A deadline that is never reached differs from none.
@@ -67,25 +70,31 @@ mod tests {
     #[test]
     fn a_message_waits_for_its_own_time() {
         let now = Instant::from_nanos(100);
-        assert_eq!(ReceiveWait::new(None).wait(now), None);
+        assert_eq!(ReceiveWait::new(None).wait(now, false), None);
         let mut receive_wait = ReceiveWait::new(Some(10));
-        assert_eq!(receive_wait.wait(now), Some(true));
-        assert_eq!(receive_wait.wait(now + 9), Some(false), "still the same deadline");
-        assert_eq!(receive_wait.wait(now + 10), None);
+        assert_eq!(receive_wait.wait(now, false), Some(true));
+        assert_eq!(receive_wait.wait(now + 9, false), Some(false), "still the same deadline");
+        assert_eq!(receive_wait.wait(now + 10, false), None);
         receive_wait.end();
-        assert_eq!(receive_wait.wait(now + 10), Some(true), "the next has its own");
+        assert_eq!(receive_wait.wait(now + 10, false), Some(true), "the next has its own");
         receive_wait.expire();
-        assert_eq!(receive_wait.wait(now + 11), None);
+        assert_eq!(receive_wait.wait(now + 11, false), None);
         receive_wait.shorten(now + 11, 5);
         receive_wait.end();
         receive_wait.shorten(now + 12, 3);
-        assert_eq!((receive_wait.wait(now + 20), receive_wait.wait(now + 23)), (Some(true), None));
+        assert_eq!(
+            (receive_wait.wait(now + 20, false), receive_wait.wait(now + 23, false)),
+            (Some(true), None)
+        );
         receive_wait.shorten(now + 20, 1);
-        assert_eq!(receive_wait.wait(now + 21), None, "the one that waits, too");
+        assert_eq!(receive_wait.wait(now + 21, false), None, "the one that waits, too");
         let mut never = ReceiveWait::new(None);
         never.shorten(now, 5);
-        assert_eq!(never.wait(now), None);
+        assert_eq!(never.wait(now, false), None);
+        let mut posting = ReceiveWait::new(None);
+        assert_eq!((posting.wait(now, true), posting.wait(now, true)), (Some(true), Some(false)));
+        assert_eq!(posting.wait(now + limits::SHARED_POST_NS, true), None, "its thread is gone");
         let mut patient = ReceiveWait::new(Some(u64::MAX));
-        assert_eq!((patient.wait(now), patient.wait(now)), (Some(true), Some(false)));
+        assert_eq!((patient.wait(now, false), patient.wait(now, false)), (Some(true), Some(false)));
     }
 }

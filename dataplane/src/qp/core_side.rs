@@ -157,6 +157,11 @@ impl SharedQp {
         }
     }
 
+    /// Whether a receive that a message lacks is being posted to its shared receive queue, or just was.
+    pub(crate) fn awaits_poster(&self) -> bool {
+        self.shared_receives.as_ref().is_some_and(|queue| queue.has_claimed()) && self.may_hold_another()
+    }
+
     /// Reports that a message found no free entry for its completion, for the core.
     pub fn completions_overflow(&self) {
         self.receive_completions.queue().overflow(self.events.as_deref());

@@ -7,6 +7,10 @@
 //! copy is discarded: it may have been written over meanwhile. So no slot waits for a core that was stopped
 //! while it read, and receives are dequeued in the order of their positions.
 //!
+//! Receives can be posted before those of another thread that has claimed earlier positions and is
+//! interrupted: then cores find no receive though some are posted, and a message
+//! [waits](SharedReceiveQueue::has_claimed) for that thread.
+//!
 //! With receives at positions 6 and 7, two cores copy that of position 6. One advances the counter from 6 to
 //! 7 and has it; the other fails, and copies that of position 7.
 
@@ -93,6 +97,11 @@ impl SharedReceiveQueue {
         self.front().is_none()
     }
 
+    /// Whether there is a receive, or a thread that has claimed the position of one and is to write it.
+    pub(super) fn has_claimed(&self) -> bool {
+        self.len() > 0
+    }
+
     /// Receives that queue pairs have dequeued so far.
     pub fn dequeued(&self) -> u64 {
         self.dequeued.load(Ordering::Relaxed)
@@ -104,7 +113,23 @@ impl SharedReceiveQueue {
     ///
     /// [`BadRequest`] names the first that had no room; those before it are posted.
     pub fn post(&self, requests: &[ReceiveRequest]) -> Result<(), BadRequest> {
+        self.post_interrupted(requests, || {})
+    }
+
+    /// Posts receives as a thread does that is interrupted once it has claimed their positions, and goes on
+    /// after `meanwhile`.
+    ///
+    /// # Errors
+    ///
+    /// As [`post`](Self::post).
+    #[inline]
+    pub(crate) fn post_interrupted(
+        &self,
+        requests: &[ReceiveRequest],
+        meanwhile: impl FnOnce(),
+    ) -> Result<(), BadRequest> {
         let (position, posted) = self.claim(requests.len());
+        meanwhile();
         for (position, request) in (position..).zip(&requests[..posted]) {
             request.write_to(&self.slots, position, &self.more_ranges);
         }

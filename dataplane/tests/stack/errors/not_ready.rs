@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::target::{BASE_TO, Target, WRITABLE, fpdu, send, terminate, untagged, write};
 use crate::common::{PD, holds};
+use warpline_dataplane::core::testing;
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::limits;
 use warpline_dataplane::qp::error::StreamError;
@@ -239,6 +240,38 @@ fn a_shared_receive_queue_wakes_who_waits() {
     receives.post(&[Target::receive(9)]).unwrap();
     target.peer.pass_ms(100);
     assert_eq!(receives.len(), 1);
+}
+
+/// Receives that a thread has posted wait for those of another that is interrupted while it posts: a message
+/// that needs them waits too, where messages may not wait otherwise, and fails if that thread does not go on.
+#[test]
+fn a_message_waits_for_a_post_that_is_interrupted() {
+    let receives = Arc::new(SharedReceiveQueue::new(SrqNumber(1), PD, 8, None));
+    let operation = FullOperation::new(false);
+    for is_late in [false, true] {
+        let mut target = Target::sharing(operation, Some(receives.clone()));
+        target.open();
+        let interrupted = testing::post_interrupted(&receives, &[Target::receive(7)], || {
+            receives.post(&[Target::receive(8)]).unwrap();
+            target.send(&fpdu(&send(1, 0, b"one")));
+            target.peer.pass_ms(500);
+            assert!(is_waiting(&target), "one is posted");
+            assert_eq!(target.peer.core.usage().awaiting_shared, 1);
+            if is_late {
+                target.peer.pass_ms(1000);
+                assert_eq!(target.qp.error(), Some(NO_BUFFER));
+            }
+        });
+        assert_eq!(interrupted, Ok(()));
+        target.peer.settle();
+        if !is_late {
+            assert_eq!(target.completions.poll().map(|done| (done.id, done.byte_len)), Some((7, 3)));
+            target.send(&fpdu(&send(2, 0, b"two")));
+            assert_eq!(target.completions.poll().map(|done| done.id), Some(8));
+            target.send(&fpdu(&send(3, 0, b"three")));
+            assert_eq!(target.qp.error(), Some(NO_BUFFER), "none is posted, nor being posted");
+        }
+    }
 }
 
 /// A wait ends with an error while the peer's window is closed, and the queue pair is destroyed: its
