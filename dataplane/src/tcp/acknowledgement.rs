@@ -7,6 +7,7 @@ use crate::wire::tcp::{Flags, Header, SeqNumber};
 use super::congestion::{AckSample, CongestionControl, Signal};
 use super::counters::Counters;
 use super::losses::LossRepair;
+use super::passed_marks;
 use super::rack::Rack;
 use super::recovery::Phase;
 use super::sack_blocks::Block;
@@ -181,7 +182,7 @@ impl<'c, P: SendPayload, F> Acknowledgement<'c, P, F> {
         }
         accepted.grow(false);
         accepted.rearm(true, false);
-        accepted.tcp.renew_passed_marks(accepted.una);
+        passed_marks::renew(accepted.tcp, accepted.una);
     }
 
     /// Has a connection accept the acknowledgement of a segment that is otherwise acceptable.
@@ -240,7 +241,7 @@ impl<'c, P: SendPayload, F> Acknowledgement<'c, P, F> {
         self.undo_if_spurious(header, &selective);
         self.grow(self.tcp.ecn.is_negotiated() && header.flags.contains(Flags::ECE));
         self.rearm(kind.advanced, fin_acked);
-        self.tcp.renew_passed_marks(self.una);
+        passed_marks::renew(self.tcp, self.una);
         let mut changes = Changes::empty();
         if kind.advanced {
             changes |= Changes::ACKNOWLEDGED;

@@ -6,8 +6,8 @@
 //! none is ever half of the space behind.
 //!
 //! Example: the last recovery ended at 1000. When SND.UNA comes to 2^30 + 500, `until` becomes 2^30 + 499.
-//! Left where it is, it would lie ahead again from 2^31 + 1000 on, and a third duplicate acknowledgement would
-//! begin no recovery for the next 2 GiB.
+//! Left where it is, it would lie ahead again from 2^31 + 1000 on, and a third duplicate acknowledgement
+//! would begin no recovery for the next 2 GiB.
 
 use crate::limits;
 use crate::wire::tcp::SeqNumber;
@@ -19,29 +19,27 @@ const QUARTER_BITS: u32 = 30;
 
 const _: () = assert!(limits::CONGESTION_WINDOW_MAX_BYTES <= 1 << QUARTER_BITS);
 
-impl Connection {
-    /// Lets marks that were passed follow SND.UNA, which an acknowledgement has moved from `before`. The last
-    /// step of one: those before it compare with `before` as well.
-    #[inline]
-    pub(super) fn renew_passed_marks(&mut self, before: SeqNumber) {
-        if (before.0 ^ self.send.una.0) >> QUARTER_BITS != 0 {
-            self.renew_marks();
-        }
+/// Lets marks that were passed follow SND.UNA, which an acknowledgement has moved from `before`. It is the
+/// last step of one: those before it compare with `before` as well.
+#[inline]
+pub(super) fn renew(tcp: &mut Connection, before: SeqNumber) {
+    if (before.0 ^ tcp.send.una.0) >> QUARTER_BITS != 0 {
+        renew_marks(tcp);
     }
+}
 
-    #[cold]
-    fn renew_marks(&mut self) {
-        let passed = self.send.una - 1;
-        let recovery = &mut self.recovery;
-        let marks = [
-            &mut recovery.until,
-            &mut recovery.ecn_until,
-            recovery.rack.widened_round_mut(),
-            &mut self.send.cwnd_limited_until,
-        ];
-        for mark in marks {
-            *mark = mark.later(passed);
-        }
+#[cold]
+fn renew_marks(tcp: &mut Connection) {
+    let passed = tcp.send.una - 1;
+    let recovery = &mut tcp.recovery;
+    let marks = [
+        &mut recovery.until,
+        &mut recovery.ecn_until,
+        recovery.rack.widened_round_mut(),
+        &mut tcp.send.cwnd_limited_until,
+    ];
+    for mark in marks {
+        *mark = mark.later(passed);
     }
 }
 
