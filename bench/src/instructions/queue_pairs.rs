@@ -18,8 +18,8 @@ use crate::error::BenchError;
 pub const REGION_BYTES: usize = 1 << 20;
 /// Bytes of each region that is registered only to be invalidated.
 const INVALIDATED_BYTES: usize = 64;
-/// Threads that connect idle queue pairs at either end, each to a port of its own, which follow [`PORT`]: under
-/// callgrind a connect takes milliseconds, for most of which its thread waits. A port takes some 16,000
+/// Threads that connect idle queue pairs at either end, each to a port of its own, which follow [`PORT`]:
+/// under callgrind a connect takes milliseconds, for most of which its thread waits. A port takes some 16,000
 /// connections of one peer.
 const IDLE_LANES: u16 = 16;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use warpline::link::boxed;
 use warpline::open::{self, Eal, OpenedPorts, WireConfig};
 use warpline::{
-    Algorithm, ByteStream, ByteStreamConfig, CoreDriver, Device, DeviceConfig, DeviceName, STag,
+    Algorithm, ByteStream, ByteStreamConfig, Capacity, CoreDriver, Device, DeviceConfig, DeviceName, STag,
     StreamConfig, TcpListenConfig, TcpStream,
 };
 use warpline_tools::arguments::Switch;
@@ -94,7 +94,13 @@ fn host_config(case: &Case, ring: &DeviceName, host: u8) -> DeviceConfig {
         _ => {}
     }
     config.tcp.rdma_option = case.pattern == Pattern::Transfers;
-    config
+    // One protection domain may have half of a device's queue pairs.
+    let queue_pairs = 2 * (case.connections + case.idle_connections) as usize;
+    if queue_pairs > config.capacity.queue_pairs {
+        config.with_capacity(Capacity::of(queue_pairs))
+    } else {
+        config
+    }
 }
 
 fn address(config: &DeviceConfig) -> SocketAddr {
