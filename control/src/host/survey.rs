@@ -24,8 +24,7 @@ pub enum HostFault {
     },
     /// Nothing but this machine is at the other end of a loopback interface.
     #[error(
-        "'{interface}' reaches no other station: use the device ring for both ends in one process, or a veth \
-         pair (ip link add e1 type veth peer name e2) for two"
+        "'{interface}' reaches no other station: use a veth pair (ip link add e1 type veth peer name e2)"
     )]
     Loopback {
         /// The interface.

@@ -24,7 +24,7 @@ pub const DEVICE_VARIABLE: &str = "WARPLINE_DEVICE";
 /// | name | device |
 /// |---|---|
 /// | `ring` | a wire in memory; both ends are in this process |
-/// | `packet:INTERFACE` | an interface of the kernel, through a packet socket of our own; the only kind beside `ring` that needs no DPDK |
+/// | `packet:INTERFACE` | an interface of the kernel, through a packet socket of our own; the only kind that needs no DPDK |
 /// | `tap:INTERFACE` | a TAP interface of the kernel, which appears with the device |
 /// | `af_packet:INTERFACE` | an interface of the kernel, through a packet socket of DPDK's |
 /// | `af_xdp:INTERFACE` | an interface of the kernel, through an AF_XDP socket |
