@@ -140,10 +140,10 @@ impl RunArguments {
 /// The device that frames go through, and the end of the connections that this process is.
 #[derive(Args, Debug, Clone)]
 pub struct DeviceArguments {
-    /// The device: ring (both ends in this process), tap:INTERFACE, af_packet:INTERFACE, af_xdp:INTERFACE,
-    /// vhost:PATH, virtio_user:PATH, memif:PATH (same trust domain only) or pci:ADDRESS. Options follow
-    /// after commas, as in af_packet:eth1,mtu=9000,address=198.18.0.1/24. Without it, the device that the
-    /// environment variable WARPLINE_DEVICE names, or ring.
+    /// The device: ring (both ends in this process), packet:INTERFACE, tap:INTERFACE, af_packet:INTERFACE,
+    /// af_xdp:INTERFACE, vhost:PATH, virtio_user:PATH, memif:PATH (same trust domain only), pci:ADDRESS or
+    /// eal:PORT. Options follow after commas, as in packet:eth1,mtu=9000,address=198.18.0.1/24. Without it,
+    /// the device that the environment variable WARPLINE_DEVICE names, or ring.
     #[arg(long, short, value_name = "NAME")]
     device: Option<DeviceName>,
     /// More arguments for DPDK's EAL, as one string: "--no-huge -m 512".
