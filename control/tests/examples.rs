@@ -399,26 +399,35 @@ fn the_tutorial_runs_as_it_stands() {
     assert!(tutorial.unwrap().contains(&promised), "{promised}");
 }
 
-/// The commands of README.md that serve files: each is typed when the one before it has had its effect, so
-/// one that fails is tried again.
+/// The commands of README.md that serve files, in two shells as it has them: those of the second are typed
+/// when the server prints that it is ready.
 #[test]
 fn the_server_of_files_runs_as_it_stands() {
-    let block = block("cargo build --release --package warpline --examples", "README.md");
+    let (first, second) = (
+        block("cargo build --release --package warpline --examples", "README.md"),
+        block("sudo ip addr add 198.18.0.1/24 dev tap0", "README.md"),
+    );
     if !may_make_taps() {
         eprintln!("skipped: needs root and /dev/net/tun");
         return;
     }
     let _turn = one_at_a_time();
+    // What the first line builds is built. The last one is the server, which goes on.
+    let commands: Vec<&str> = first.lines().skip(1).collect();
+    let (server, before) = commands.split_last().unwrap();
     // Root needs no sudo, which may not be there.
-    let mut script = String::from("sudo() { if [ $BASHPID = $$ ]; then \"$@\"; else exec \"$@\"; fi; }\n");
-    script.extend(block.lines().skip(1).map(|line| {
-        if line.ends_with('&') {
-            format!("{line}\n")
-        } else {
-            format!("for attempt in $(seq 500); do if {line}\nthen break; fi; sleep 0.2; done 2>/dev/null\n")
-        }
-    }));
-    script += "kill $(jobs -p); wait";
+    let script = [
+        "set -e",
+        "sudo() { if [ $BASHPID = $$ ]; then \"$@\"; else exec \"$@\"; fi; }",
+        &before.join("\n"),
+        "{",
+        server,
+        "} 2>~/errors & server=$!",
+        "trap 'kill $server; cat ~/errors >&2; wait' EXIT",
+        "until grep -qx ready ~/errors; do kill -0 $server; sleep 0.1; done",
+        &second,
+    ]
+    .join("\n");
     let directory = Directory::new("readme");
     let mut command = Command::new("unshare");
     let shell = shell(&script, &directory.0);
