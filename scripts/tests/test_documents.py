@@ -1,10 +1,13 @@
-"""Every block of shell commands in README.md and the tutorial is run by a test, or it is said why not."""
+"""Tests of README.md and the tutorial: a test runs every block of shell commands, or it is said why not; and
+what README repeats of other files is as they have it."""
 
 import pathlib
 import re
+import tomllib
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+README = ROOT / "README.md"
 DOCUMENTS = ("README.md", "docs/tutorial.md")
 TESTS = ("bench/tests/documents.rs", "control/tests/examples.rs", "ffi/c/tests/programs.rs")
 NOT_RUN = {
@@ -23,7 +26,7 @@ def blocks() -> list[str]:
     for document in DOCUMENTS:
         text = (ROOT / document).read_text()
         found += re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-        others = set(re.findall(r"^```(\w+)$", text, re.MULTILINE)) - {"sh", "rust"}
+        others = set(re.findall(r"^```(\w+)$", text, re.MULTILINE)) - {"sh", "rust", "toml"}
         if others:
             raise AssertionError(f"{document}: commands are in blocks of sh, not of {others}")
     return found
@@ -42,6 +45,11 @@ class DocumentsTest(unittest.TestCase):
             self.assertTrue(bool(runs) != bool(left), f"nobody runs, or leaves out for a reason: {line}")
             unrun -= set(left)
         self.assertEqual(unrun, set(), "no document has these any more")
+
+    def test_the_crate_comes_from_its_repository(self) -> None:
+        package = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]
+        [block] = re.findall(r"^```toml\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
+        self.assertEqual(tomllib.loads(block)["dependencies"]["warpline"], {"git": package["repository"]})
 
     def test_scripts_of_the_documents_exist(self) -> None:
         for block in blocks():
