@@ -51,6 +51,10 @@ class DocumentsTest(unittest.TestCase):
         [block] = re.findall(r"^```toml\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
         self.assertEqual(tomllib.loads(block)["dependencies"]["warpline"], {"git": package["repository"]})
 
+    def test_the_version_is_that_of_the_packages(self) -> None:
+        package = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]
+        self.assertIn(f"This is version {package['version']}: ", README.read_text())
+
     def test_scripts_of_the_documents_exist(self) -> None:
         for block in blocks():
             for script in re.findall(r"^(scripts/\S+)", block, re.MULTILINE):
