@@ -3,8 +3,12 @@ what README repeats of other files is as they have it."""
 
 import pathlib
 import re
+import sys
 import tomllib
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from requirement_trace.documents import read_requirements
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 README = ROOT / "README.md"
@@ -54,6 +58,13 @@ class DocumentsTest(unittest.TestCase):
     def test_the_version_is_that_of_the_packages(self) -> None:
         package = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]
         self.assertIn(f"This is version {package['version']}: ", README.read_text())
+
+    def test_requirements_are_counted(self) -> None:
+        text = (ROOT / "docs/requirements.md").read_text()
+        requirements, problems = read_requirements(text)
+        self.assertEqual(problems, [])
+        self.assertIn(f"numbers the {len(requirements)} requirements", README.read_text())
+        self.assertIn(f"\n| | total | {len(requirements)} |", text)
 
     def test_scripts_of_the_documents_exist(self) -> None:
         for block in blocks():
