@@ -189,7 +189,7 @@ warpline_dataplane::debug_as_display!(
 #[cfg(feature = "dpdk")]
 warpline_dataplane::debug_as_display!(host::sockets::SocketFault);
 
-/// The example of README.md, compiled by the tests.
+/// The examples of the repository's README.md, compiled by the tests.
 #[cfg(all(doctest, feature = "dpdk"))]
-#[doc = include_str!("../README.md")]
+#[doc = include_str!("../../README.md")]
 struct Readme;
