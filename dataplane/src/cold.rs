@@ -1,6 +1,6 @@
 //! The cold branches of the data plane.
 //!
-//! A step of the hot rooms exists once: its first branch is for what nearly always happens, and the rest of
+//! A step of the hot path exists once: its first branch is for what nearly always happens, and the rest of
 //! it is a function that is hardly ever called. For what the first branch takes the rest would do the same.
 //! Tests hold it to that: they have every step, or those that a coin chooses, leave its first branch out.
 
