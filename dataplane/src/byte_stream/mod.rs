@@ -17,8 +17,9 @@
 //!
 //! A TCP connection that carries no FPDUs can be an application's byte stream. Control opens it, as one in
 //! streaming mode, and gives it away by `Command::AttachByteStream`; from then on application and core share
-//! two rings of octets, and control hears only of the end. `byte_stream` knows neither TCP nor frames: its
-//! positions count from the beginning of the stream, and `endpoint/annotation.rs` translates them.
+//! two rings of octets, and the core reports to control only the end. `byte_stream` handles neither TCP nor
+//! frames: its positions count from the beginning of the stream, and `endpoint/annotation.rs` translates
+//! them.
 //!
 //! - Out. An application writes pieces: octets in its ring, or memory that it lends. `Outbound` cuts them
 //!   into runs of one segment each (`ByteRun`), which are the descriptors of TCP's send queue, and keeps the

@@ -2,9 +2,9 @@
 //!
 //! # Polls that find nothing
 //!
-//! Most polls find nothing, where a core waits for its peer. A poll that has found nothing knows until when
-//! the next ones find nothing either, unless something comes: a command, a doorbell, a frame, a note of
-//! another core. So the next ones ask for these alone.
+//! Most polls find nothing, where a core waits for its peer. A poll that has found nothing sets the time
+//! until which the next ones find nothing either, unless something comes: a command, a doorbell, a frame, a
+//! note of another core. So the next ones ask for these alone.
 
 use crate::cold;
 use crate::device::Device;

@@ -3,7 +3,7 @@
 //! A work request changes the STag table of its own core. What it takes from streams at other cores, or gives
 //! to them, those cores have to carry out too, and the request is not complete before they have. Control
 //! leads the change: the core of the work request reports it as [`GrantChange`], control has every other core
-//! that has the memory *follow* it, and when all have answered, it tells the first core the end.
+//! that has the memory *follow* it, and when all have answered, it ends the change at the first core.
 //!
 //! An owner invalidates memory of a Protection Domain that has queue pairs at cores 0, 1 and 2, at core 1:
 //! core 1 frees the claim to the slot and makes its own copy invalid; cores 0 and 2 follow; then the work

@@ -1,5 +1,5 @@
 //! Segments in: the frame of nearly every segment is parsed here, in one pass; any other frame, and one
-//! that is not valid, by [`Host::receive`](super::Host::receive), which tells why.
+//! that is not valid, by [`Host::receive`](super::Host::receive), which returns why.
 
 use super::link::{IPV4, IPV6, LINK, Link, TAGGED_LINK};
 use crate::device::{ChecksumStatus, Frame, ReceivedChecksums};
