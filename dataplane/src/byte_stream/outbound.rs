@@ -142,17 +142,21 @@ impl Outbound {
         }
     }
 
-    /// Octets that TCP does not have yet.
-    pub fn unqueued_octets(&self) -> u64 {
+    /// Octets of accepted pieces that TCP does not have yet.
+    fn unqueued_octets(&self) -> u64 {
         self.end - self.queued()
+    }
+
+    /// Whether the application has written anything that TCP does not have yet.
+    pub fn has_unqueued(&self) -> bool {
+        self.shared.committed.load(Ordering::Acquire) != self.first + self.pieces.len() as u64
+            || self.unqueued_octets() > 0
     }
 
     /// Whether the application sends nothing more than what TCP has.
     pub fn is_finished(&self) -> bool {
         // In this order: what was written before the end is committed.
-        self.shared.finished.load(Ordering::Acquire)
-            && self.shared.committed.load(Ordering::Acquire) == self.first + self.pieces.len() as u64
-            && self.unqueued_octets() == 0
+        self.shared.finished.load(Ordering::Acquire) && !self.has_unqueued()
     }
 
     /// The position after what TCP has.

@@ -243,7 +243,7 @@ impl Connection {
 
     /// Returns true if its application has written octets that TCP does not have yet.
     pub(super) fn has_unqueued_bytes(&self) -> bool {
-        matches!(&self.mode, Mode::Bytes(stream) if stream.outbound.unqueued_octets() > 0)
+        matches!(&self.mode, Mode::Bytes(stream) if stream.outbound.has_unqueued())
     }
 
     /// Returns true if the peer has finished and control has not been notified of that.

@@ -197,6 +197,37 @@ fn an_orderly_end_stays_orderly() {
     assert_eq!((usage.connections, usage.orphans, usage.time_waits), (0, 0, 1));
 }
 
+/// An application may leave at once: all that it has written goes before the FIN, also what the core has not
+/// accepted yet, because it holds as many pieces as it may.
+#[test]
+fn all_that_was_written_goes_before_the_fin() {
+    let mut stream = Accepted::new();
+    let mut written = 0;
+    for pieces in [limits::BYTE_STREAM_PIECES, 76] {
+        for _ in 0..pieces {
+            written += stream.writer.write(&[3]) as u32;
+            stream.writer.commit();
+        }
+        stream.peer.settle();
+    }
+    stream.writer.finish();
+    stream.abandon();
+    let (mut received, mut has_finished) = (0, false);
+    for _ in 0..50 {
+        for sent in stream.peer.sent.drain(..) {
+            let end = sent.header.seq + sent.payload.len() as u32;
+            received = received.max((end - stream.next) as u32);
+            has_finished |= sent.header.flags.contains(FIN);
+        }
+        if has_finished {
+            break;
+        }
+        stream.send(ACK, 0, received, &[]);
+    }
+    assert_eq!((received, has_finished), (written, true));
+    assert_eq!(written as usize, limits::BYTE_STREAM_PIECES + 76);
+}
+
 /// A peer that acknowledges an octet every four seconds always makes progress, and still holds a connection
 /// that its application has left no longer than the deadline.
 #[test]
