@@ -376,6 +376,27 @@ fn messages_begin_with_their_marks() {
     }
 }
 
+/// A corked stream keeps what is written as far as there is room, and sends it when there is none: more
+/// pieces of lent memory than wait at most are written, and arrive.
+#[test]
+fn a_corked_stream_sends_what_has_no_room() {
+    const PIECES: usize = 1100;
+    let pair = Pair::new();
+    let (mut near, mut far) = streams(&pair.near, &pair.far, false, &ByteStreamConfig::default());
+    let memory = Region::heap(PIECES).unwrap();
+    let octets: Vec<u8> = (0..PIECES).map(|number| number as u8).collect();
+    assert!(memory.write(0, &octets));
+    near.writer.cork();
+    for number in 0..PIECES {
+        let piece = Piece { memory: memory.clone(), range: number..number + 1 };
+        near.writer.write_memory(Annotation::default(), &piece, PATIENCE).unwrap();
+    }
+    near.writer.uncork();
+    let mut read = vec![0; PIECES];
+    far.reader.read_exact(&mut read, PATIENCE).unwrap();
+    assert!(read == octets);
+}
+
 // Requirements: TRO-3.1.4-03, TRO-5.1.2-02
 #[test]
 fn a_transfer_of_nothing_completes() {

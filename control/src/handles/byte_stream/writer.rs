@@ -145,7 +145,12 @@ impl ByteStreamWriter {
         self.check_open()?;
         self.check_section(&annotation, range.len())?;
         let number = self.wait(timeout, |this| {
-            this.writer.write_memory(annotation, memory, range.start, range.len()).map(Ok)
+            let number = this.writer.write_memory(annotation, memory, range.start, range.len());
+            if number.is_none() {
+                // Corked or not: what waits makes room when it is sent.
+                this.writer.commit();
+            }
+            number.map(Ok)
         })?;
         self.record_section(&annotation, range.len());
         self.send();
