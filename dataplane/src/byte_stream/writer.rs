@@ -11,6 +11,9 @@ use super::shared::SharedByteStream;
 use crate::memory::Region;
 use crate::sync::Ordering;
 
+/// The longest piece: its places have 32 bits. Tests have a shorter one, to fill it.
+pub(super) const PIECE_OCTETS_MAX: usize = if cfg!(test) { 1 << 12 } else { 1 << 31 };
+
 /// What is said about octets that are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Annotation {
@@ -138,7 +141,7 @@ impl ByteWriter {
     ///
     /// Without octets nothing is written: see [`write_nothing`](Self::write_nothing).
     pub fn write_annotated(&mut self, annotation: Annotation, octets: &[u8]) -> usize {
-        let (room, is_first) = self.make_room(octets.len());
+        let (room, is_first) = self.make_room(octets.len().min(PIECE_OCTETS_MAX));
         let Some(taken) = octets.get(..room) else { return 0 };
         if taken.is_empty() {
             return 0;
@@ -184,7 +187,7 @@ impl ByteWriter {
         offset: usize,
         octets: usize,
     ) -> Option<u64> {
-        let inside = memory.contains(offset, octets) && octets > 0 && octets <= 1 << 31;
+        let inside = memory.contains(offset, octets) && octets > 0 && octets <= PIECE_OCTETS_MAX;
         if self.finished || self.shared.end().is_some() || self.is_full() || !inside {
             return None;
         }

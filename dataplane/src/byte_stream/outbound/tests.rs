@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::writer::PIECE_OCTETS_MAX;
 use super::super::{Annotation, ByteStreamConfig, ByteWriter};
 use super::*;
 use crate::ring::Rings;
@@ -41,6 +42,23 @@ fn nothing(number: u64) -> Section {
 fn section((number, total_known, _): (u64, bool, u32)) -> Section {
     let total_octets = total_known.then_some(10_000);
     Section { rid: Rid::new(number).unwrap(), unsolicited: number == 2, total_octets }
+}
+
+/// What one call writes is no longer than a piece may be: the rest is for the next call.
+#[test]
+fn a_piece_is_as_long_as_it_says() {
+    let config = ByteStreamConfig::new(Region::heap(3 * PIECE_OCTETS_MAX).unwrap(), Region::heap(1).unwrap());
+    let shared = Arc::new(SharedByteStream::new(0, Rings::new().doorbells, config));
+    let mut writer = ByteWriter::new(shared.clone());
+    let mut outbound = Outbound::new(shared, START, false);
+    let octets = vec![7; PIECE_OCTETS_MAX + 10];
+    let written = [writer.write(&octets), writer.write(&octets[..10])];
+    assert_eq!(written, [PIECE_OCTETS_MAX, 10]);
+    writer.commit();
+    outbound.accept_pieces();
+    assert_eq!(outbound.unqueued_octets(), (PIECE_OCTETS_MAX + 10) as u64);
+    let pieces: Vec<u32> = outbound.pieces.iter().map(|placed| placed.piece.octets).collect();
+    assert_eq!(pieces, [PIECE_OCTETS_MAX as u32, 10]);
 }
 
 proptest! {

@@ -10,6 +10,9 @@ use crate::error::{Failure, guard};
 use crate::extensible::{Extensible, Flag, extensible};
 use crate::pointer::{borrow, list, patience};
 
+/// Bytes that one call writes at most: as many as it can return.
+const WRITE_MAX: usize = c_int::MAX as usize;
+
 /// What is said about bytes that are written.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -68,6 +71,7 @@ pub unsafe extern "C" fn warpline_byte_stream_write(
     guard(|| {
         // SAFETY: the caller keeps C's contract.
         let (stream, bytes) = unsafe { (borrow(byte_stream)?, list(start.cast::<u8>(), length)?) };
+        let bytes = &bytes[..bytes.len().min(WRITE_MAX)];
         Ok(counted(stream.writer().write(bytes, patience(timeout_ms))?))
     })
 }
