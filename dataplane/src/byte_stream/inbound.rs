@@ -113,6 +113,7 @@ impl Inbound {
         self.dropped
             || self.ring.filled() != self.shared.consumed.load(Ordering::Acquire)
             || !self.shared.records.is_empty()
+            || self.shared.left_unread.load(Ordering::Acquire)
     }
 
     /// The counters of its transfers.

@@ -389,6 +389,7 @@ impl ByteReader {
 
     /// The octets read from here on are dropped: nobody reads them.
     fn abandon(&self) {
+        self.shared.left_unread.store(self.has_unread_ahead(), Ordering::Release);
         self.shared.abandoned.store(true, Ordering::Release);
         self.shared.ring();
     }

@@ -194,6 +194,8 @@ pub struct SharedByteStream {
     end: AtomicCell<Option<CloseReason>>,
     /// The application reads no more.
     pub(super) abandoned: AtomicBool,
+    /// It has left without octets of a record that its reader has dequeued.
+    pub(super) left_unread: AtomicBool,
     pub(super) reader: Sleeper,
     pub(super) writer: Sleeper,
 }
@@ -230,6 +232,7 @@ impl SharedByteStream {
             peer_finished: AtomicBool::new(false),
             end: AtomicCell::new(None),
             abandoned: AtomicBool::new(false),
+            left_unread: AtomicBool::new(false),
             reader: Sleeper::new(config.reader),
             writer: Sleeper::new(config.writer),
         }

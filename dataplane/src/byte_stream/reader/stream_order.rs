@@ -91,6 +91,11 @@ impl ByteReader {
         })
     }
 
+    /// Whether records that were dequeued have octets that were not read.
+    pub(super) fn has_unread_ahead(&self) -> bool {
+        self.ahead.iter().any(|next| next.read < placed_octets(&next.record))
+    }
+
     /// Consumes `octets` octets of what is due, or all of it if it has none.
     pub(super) fn consume_due(&mut self, octets: u32) {
         let Some(Ahead { record, read, .. }) = self.ahead.front_mut() else { return };

@@ -1,5 +1,6 @@
 //! The end of a connection while its reader is behind: octets that were acknowledged are not lost.
 
+use super::receiver::{Receiver, whole};
 use super::{attach, config, with_option};
 use crate::common::raw::{PEER_ISS, PEER_PORT, RawPeer};
 use crate::common::{PORT, pattern};
@@ -153,6 +154,21 @@ fn unread_octets_reset_the_connection() {
     stream.peer.sent.clear();
     stream.abandon();
     stream.expect_reset(CloseReason::Aborted);
+}
+
+/// Octets that were placed and not read are lost as those of the ring are when the application leaves, also
+/// if its reader has looked at them or read some: the peer is reset (RFC 2525 §2.17).
+#[test]
+fn placed_octets_that_are_not_read_reset_the_connection() {
+    for octets in [0, 10, 100] {
+        let mut receiver = Receiver::expecting();
+        receiver.send_next(100, whole(100));
+        assert!(receiver.reader.is_readable());
+        assert_eq!(receiver.reader.read_octets(&mut vec![0; octets]), octets);
+        receiver.leave();
+        let reset = receiver.peer.sent.iter().any(|sent| sent.header.flags.contains(Flags::RST));
+        assert_eq!(reset, octets < 100, "{octets} octets were read");
+    }
 }
 
 /// The same for octets that come after the application has left: in order, beyond a gap, and a FIN beyond

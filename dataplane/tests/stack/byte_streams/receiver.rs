@@ -1,13 +1,16 @@
 //! A receiver of a byte stream whose peer is made of frames: any option on any segment.
 
+use std::sync::Arc;
+
 use super::{attach, config, rid, with_option};
 use crate::common::raw::{PEER_ISS, RawPeer};
 use crate::common::{PORT, pattern};
 use warpline_dataplane::byte_stream::{
-    Buffer, ByteReader, ByteStreamConfig, ByteWriter, ReadItem, TransferCounters,
+    Buffer, ByteReader, ByteStreamConfig, ByteWriter, ReadItem, SharedByteStream, TransferCounters,
 };
 use warpline_dataplane::memory::Region;
 use warpline_dataplane::ring::{Command, ConnectionId, Event};
+use warpline_dataplane::time::SECOND;
 use warpline_dataplane::wire::tcp::{Flags, Header, Options, SeqNumber};
 use warpline_dataplane::wire::tcp_rdma::{RdmaOption, Transfer};
 
@@ -21,6 +24,7 @@ pub(super) const BUFFER: usize = 300;
 /// A receiver with a byte stream, and what its peer has sent.
 pub(super) struct Receiver {
     pub(super) peer: RawPeer,
+    connection: ConnectionId,
     pub(super) reader: ByteReader,
     pub(super) _writer: ByteWriter,
     /// Octets before and after the buffer are guards.
@@ -96,7 +100,16 @@ impl Receiver {
         let (writer, reader) = attach(&peer.rings, connection, config);
         peer.settle();
         let memory = guarded(AT + BUFFER + AT);
-        Self { peer, reader, _writer: writer, memory, ack, stream: Vec::new(), position: 0 }
+        Self { peer, connection, reader, _writer: writer, memory, ack, stream: Vec::new(), position: 0 }
+    }
+
+    /// The application leaves.
+    pub(super) fn leave(&mut self) {
+        let config = config(4096, 65_536);
+        let shared = SharedByteStream::new(0, self.peer.rings.doorbells.clone(), config);
+        drop(std::mem::replace(&mut self.reader, ByteReader::new(Arc::new(shared))));
+        self.peer.command(Command::Abandon { connection: self.connection, within_ns: SECOND });
+        self.peer.settle();
     }
 
     /// Expects the transfer [`NAME`] in the buffer.
