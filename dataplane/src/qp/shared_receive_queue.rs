@@ -99,7 +99,8 @@ impl SharedReceiveQueue {
 
     /// Whether there is a receive, or a thread that has claimed the position of one and is to write it.
     pub(super) fn has_claimed(&self) -> bool {
-        self.len() > 0
+        let dequeued = self.dequeued.load(Ordering::Acquire);
+        self.posted.load(Ordering::Acquire) > dequeued
     }
 
     /// Receives that queue pairs have dequeued so far.
