@@ -4,11 +4,14 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::PoisonError;
 
-use super::{connect, event, id, queues};
+use super::id::{self, CmId};
+use super::{connect, event, queues};
 use crate::abi::{
-    RAI_PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST, ibv_pd, ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id,
+    RAI_PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST, ibv_pd, ibv_qp_init_attr, rdma_addrinfo, rdma_cm_event,
+    rdma_cm_id,
 };
 use crate::errno::{Errno, minus_one};
+use crate::object::Object;
 use crate::verbs::qp::Sends;
 
 #[unsafe(no_mangle)]
@@ -87,7 +90,8 @@ unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     });
 }
 
-/// Waits for a peer of a listener whose calls wait.
+/// Waits for a peer of a listener whose calls wait. A peer for which this end can make no queue pair is
+/// rejected.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_request(listener: *mut rdma_cm_id, target: *mut *mut rdma_cm_id) -> c_int {
     minus_one(|| {
@@ -97,24 +101,57 @@ unsafe extern "C" fn rdma_get_request(listener: *mut rdma_cm_id, target: *mut *m
             if !object.waits() {
                 return Err(Errno::INVALID);
             }
-            let queue = object.inner().state.queue()?;
-            let event = event::wait(&queue)?;
-            event::outcome(event)?;
-            if (*event).event != RDMA_CM_EVENT_CONNECT_REQUEST {
+            let event = next_request(object)?;
+            let peer = (*event).id;
+            if let Err(errno) = serve(object, peer) {
+                // The program has no pointer to the peer's id and none to the event, which names it.
+                let _ = id::destroy(peer);
                 event::acknowledge(event)?;
-                return Err(Errno::INVALID);
+                return Err(errno);
             }
-            let id = (*event).id;
-            let peer = id::of(id)?;
-            // Its calls wait too.
-            peer.migrate(null_mut())?;
-            let kept = *object.inner().endpoint.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(mut attr) = kept {
-                queues::create_qp(peer, (*listener).pd, &mut attr, Sends::Posted)?;
-            }
-            (*id).event = event;
-            target.write(id);
+            (*peer).event = event;
+            target.write(peer);
         }
         Ok(())
     })
+}
+
+/// Waits for the event that a peer asks for a connection. The listener keeps an event of another kind, as in
+/// librdmacm: the program may look at it until the next call, or until it destroys the listener.
+///
+/// # Safety
+///
+/// The listener is as the ABI has it.
+unsafe fn next_request(listener: &Object<CmId>) -> Result<*mut rdma_cm_event, Errno> {
+    listener.release_event();
+    let queue = listener.inner().state.queue()?;
+    let event = event::wait(&queue)?;
+    // SAFETY: the event is new. The structure of the listener is the program's, which does not touch it
+    // during the call.
+    unsafe {
+        let outcome = event::outcome(event);
+        if outcome.is_ok() && (*event).event == RDMA_CM_EVENT_CONNECT_REQUEST {
+            return Ok(event);
+        }
+        (*listener.pointer()).event = event;
+        Err(outcome.err().unwrap_or(Errno::INVALID))
+    }
+}
+
+/// Has the calls of a peer's id wait, and makes its queue pair if the listener has attributes for that.
+///
+/// # Safety
+///
+/// The listener is as the ABI has it, and so is the id, which the program does not have yet.
+unsafe fn serve(listener: &Object<CmId>, id: *mut rdma_cm_id) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let peer = id::of(id)?;
+        peer.migrate(null_mut())?;
+        let kept = *listener.inner().endpoint.lock().unwrap_or_else(PoisonError::into_inner);
+        match kept {
+            Some(mut attr) => queues::create_qp(peer, (*listener.pointer()).pd, &mut attr, Sends::Posted),
+            None => Ok(()),
+        }
+    }
 }

@@ -102,7 +102,11 @@ fn hand_out(waiting: Waiting) -> Result<Option<*mut rdma_cm_event>, Errno> {
             // SAFETY: just made.
             let object = unsafe { id::of(public_id)? };
             object.adopt(&running, request);
-            object.show()?;
+            if let Err(errno) = object.show() {
+                // SAFETY: just made, and the program has no pointer to it.
+                let _ = unsafe { id::destroy(public_id) };
+                return Err(errno);
+            }
             Said { private_data, depths, ..Said::new(RDMA_CM_EVENT_CONNECT_REQUEST) }
         }
         _ => return Ok(None),

@@ -1,6 +1,7 @@
 /* Bad input, cancelled waits and forks: an error each, and the process goes on. */
 #include "common.h"
 #include <poll.h>
+#include <time.h>
 
 #define LARGE_BYTES (16 << 20)
 
@@ -112,6 +113,48 @@ static void reject_without_queue_pair(void)
 	rdma_destroy_qp(id);
 	CHECK(rdma_destroy_id(id) == 0);
 	rdma_destroy_event_channel(own);
+}
+
+/* Connects to an endpoint that rejects, and returns the seconds that took. */
+static void *be_rejected(void *arg)
+{
+	struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP}, *info;
+	struct ibv_qp_init_attr attr = queue_pair_attributes();
+	time_t start = time(NULL);
+	struct rdma_cm_id *id;
+
+	CHECK(rdma_getaddrinfo(ADDRESS, arg, &hints, &info) == 0);
+	CHECK(rdma_create_ep(&id, info, NULL, &attr) == 0);
+	rdma_freeaddrinfo(info);
+	CHECK(rdma_connect(id, NULL) == -1 && errno == ECONNREFUSED);
+	rdma_destroy_ep(id);
+	return (void *)(intptr_t)(time(NULL) - start);
+}
+
+/* A listener whose attributes no queue pair can have rejects its peers, and is destroyed as any other. */
+static void reject_by_attributes(void)
+{
+	struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP, .ai_flags = RAI_PASSIVE}, *info;
+	struct ibv_qp_init_attr attr = queue_pair_attributes();
+	struct rdma_cm_id *listener, *id;
+	pthread_t thread;
+	void *seconds;
+	char port[8];
+
+	attr.cap.max_inline_data = 257;
+	CHECK(rdma_getaddrinfo(ADDRESS, "0", &hints, &info) == 0);
+	CHECK(rdma_create_ep(&listener, info, NULL, &attr) == 0 && rdma_listen(listener, 0) == 0);
+	rdma_freeaddrinfo(info);
+	snprintf(port, sizeof port, "%d", ntohs(rdma_get_src_port(listener)));
+	for (int round = 0; round < 2; round++) {
+		CHECK(pthread_create(&thread, NULL, be_rejected, port) == 0);
+		CHECK(rdma_get_request(listener, &id) == -1 && errno == EINVAL);
+		/* Without an answer a peer waits for a minute. */
+		CHECK(pthread_join(thread, &seconds) == 0 && (intptr_t)seconds < 10);
+	}
+	alarm(10);
+	rdma_destroy_ep(listener);
+	alarm(0);
 }
 
 /* Runs in a child: what the parent has is gone for it, and it can have its own. */
@@ -258,6 +301,7 @@ int main(void)
 	rdma_destroy_qp(id);
 	CHECK(rdma_destroy_id(id) == 0);
 	reject_without_queue_pair();
+	reject_by_attributes();
 	CHECK(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP) == 0);
 	address.sin_addr.s_addr = htonl(0x08080808);
 	CHECK(rdma_bind_addr(id, (struct sockaddr *)&address) == -1 && errno == ENODEV);
