@@ -26,6 +26,12 @@ impl Acks {
         self.changed.notify_all();
     }
 
+    /// Returns the events that are taken and not acknowledged.
+    #[cfg(test)]
+    pub(crate) fn owed(&self) -> i64 {
+        *self.lock()
+    }
+
     /// Waits until every event is acknowledged: for ever if the program does not, as the manual pages say.
     pub(crate) fn wait(&self) {
         let mut owed = self.lock();

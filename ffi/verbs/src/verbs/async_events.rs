@@ -40,9 +40,6 @@ unsafe fn take_event(public: *mut ibv_context, target: *mut ibv_async_event) -> 
         // SAFETY: the caller keeps the contract of the ABI.
         let context = unsafe { context::context(public)? };
         let Some(pending) = context.inner().events.pop() else { return Ok(false) };
-        if let Some(acks) = &pending.acks {
-            acks.taken();
-        }
         // SAFETY: a structure of pointers and numbers, which the caller has room for.
         unsafe {
             let mut event: ibv_async_event = zeroed();

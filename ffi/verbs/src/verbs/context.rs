@@ -63,9 +63,16 @@ impl Events {
         self.tokens.fd()
     }
 
-    /// Takes the oldest event; `None` if it was withdrawn.
+    /// Takes the oldest event; `None` if it was withdrawn. From here on its object waits for an
+    /// acknowledgement before it is destroyed.
     pub(crate) fn pop(&self) -> Option<Pending> {
-        self.lock().pop_front()
+        let mut queue = self.lock();
+        let oldest = queue.pop_front()?;
+        // Under the lock: a thread that destroys the object either withdraws the event or waits for it.
+        if let Some(acks) = &oldest.acks {
+            acks.taken();
+        }
+        Some(oldest)
     }
 
     /// Reports an event of the object at `element`.
@@ -139,5 +146,31 @@ impl Object<Context> {
         {
             running.registry.lock().contexts.push(self.inner().events.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An event is either withdrawn or owed by the time its object is destroyed: one that was in between
+    /// would name an object that is gone.
+    #[test]
+    fn an_event_that_is_taken_is_owed_at_once() {
+        let (events, acks) = (Events::new().unwrap(), Arc::new(Acks::default()));
+        for _ in 0..2 {
+            events.report_of(8, 1, &acks);
+        }
+        assert_eq!(acks.owed(), 0);
+        let taken = events.pop().expect("an event");
+        assert_eq!((taken.element, acks.owed()), (8, 1));
+        events.withdraw(8);
+        assert!(events.pop().is_none());
+        assert_eq!(acks.owed(), 1, "what is withdrawn is not owed");
+        acks.acknowledged(1);
+        acks.wait();
+        // The port is not destroyed.
+        events.report(2);
+        assert!(events.pop().is_some_and(|pending| pending.acks.is_none()));
     }
 }
