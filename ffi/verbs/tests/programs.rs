@@ -102,6 +102,11 @@ fn destroyed_queue_pairs_leave_no_completions() {
 }
 
 #[test]
+fn destroyed_completion_queues_leave_nothing_on_their_channel() {
+    play("shared_channel");
+}
+
+#[test]
 fn what_stands_still_ends_after_its_disconnect() {
     play("stands_still");
 }

@@ -1,7 +1,7 @@
 //! Completion channels: descriptors on which programs sleep for completions.
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -36,31 +36,103 @@ impl Kind for CompletionChannel {
 }
 
 /// Counts the events of one queue, and brings each to the channel: the core calls it, so it neither waits
-/// nor allocates.
+/// nor allocates. A closed one brings nothing: the queue pairs of a destroyed queue still flush to it.
 pub(crate) struct Bell {
     tokens: Arc<Tokens>,
-    pending: AtomicU32,
+    counts: AtomicU64,
+}
+
+/// What a bell counts, in one word.
+///
+/// An event is counted before its token is added, so that a thread that reads the token finds the event. The
+/// tokens of all queues of a channel are alike, so a bell that is closed takes back exactly as many as it has
+/// added and the program has not taken. The thread that closes it takes back those that are there for
+/// certain, and a thread that rings meanwhile takes back its own. If there are two events, and one thread
+/// rings, each of the two threads takes one token back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    /// Events that the program has not taken; of a closed bell those whose tokens are yet to be taken back by
+    /// threads that ring.
+    events: u32,
+    /// Threads that have counted an event, and are about to add its token or have just done so.
+    ringing: u16,
+    closed: bool,
+}
+
+impl Counts {
+    const RINGING_AT: u32 = u32::BITS;
+    const CLOSED_AT: u32 = Self::RINGING_AT + u16::BITS;
+
+    const fn of_word(word: u64) -> Self {
+        Self {
+            events: word as u32,
+            ringing: (word >> Self::RINGING_AT) as u16,
+            closed: word >> Self::CLOSED_AT != 0,
+        }
+    }
+
+    const fn word(self) -> u64 {
+        self.events as u64
+            | (self.ringing as u64) << Self::RINGING_AT
+            | (self.closed as u64) << Self::CLOSED_AT
+    }
 }
 
 impl Bell {
     pub(crate) const fn new(tokens: Arc<Tokens>) -> Self {
-        Self { tokens, pending: AtomicU32::new(0) }
+        Self { tokens, counts: AtomicU64::new(0) }
+    }
+
+    fn counts(&self) -> Counts {
+        Counts::of_word(self.counts.load(Ordering::Acquire))
+    }
+
+    /// Changes the counts, unless `change` returns none. Returns what they were.
+    fn change(&self, change: impl Fn(Counts) -> Option<Counts>) -> Option<Counts> {
+        let change = |word| change(Counts::of_word(word)).map(Counts::word);
+        self.counts.fetch_update(Ordering::AcqRel, Ordering::Acquire, change).ok().map(Counts::of_word)
     }
 
     /// Returns true if there is an event.
     fn has_event(&self) -> bool {
-        self.pending.load(Ordering::Acquire) > 0
+        self.counts().events > 0
     }
 
     /// Takes an event, if there is one.
     fn take(&self) -> bool {
-        let less = |pending: u32| pending.checked_sub(1);
-        self.pending.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
+        self.change(|counts| Some(Counts { events: counts.events.checked_sub(1)?, ..counts })).is_some()
     }
 
-    /// Takes back all events that the program has not taken.
-    fn withdraw(&self) {
-        while self.take() {
+    /// Counts an event, whose token the caller is to add. Returns false if the bell is closed.
+    fn begin_ringing(&self) -> bool {
+        let counted = |counts: Counts| Counts {
+            events: counts.events.saturating_add(1),
+            ringing: counts.ringing.saturating_add(1),
+            ..counts
+        };
+        self.change(|counts| (!counts.closed).then(|| counted(counts))).is_some()
+    }
+
+    /// Takes note that the token is there, and takes one back if the bell was closed meanwhile.
+    fn end_ringing(&self) {
+        let before = self.change(|counts| {
+            let events = if counts.closed { counts.events.saturating_sub(1) } else { counts.events };
+            Some(Counts { events, ringing: counts.ringing.saturating_sub(1), ..counts })
+        });
+        if before.is_some_and(|before| before.closed && before.events > 0) {
+            self.tokens.take_back();
+        }
+    }
+
+    /// Closes the bell, whose queue no thread of the program looks at any more, and takes back all events
+    /// that the program has not taken.
+    fn close(&self) {
+        let left_to_ringing = |counts: Counts| counts.events.min(counts.ringing.into());
+        let before = self.change(|counts| {
+            (!counts.closed).then(|| Counts { events: left_to_ringing(counts), closed: true, ..counts })
+        });
+        let Some(before) = before else { return };
+        for _ in left_to_ringing(before)..before.events {
             self.tokens.take_back();
         }
     }
@@ -68,8 +140,10 @@ impl Bell {
 
 impl Notify for Bell {
     fn notify(&self) {
-        self.pending.fetch_add(1, Ordering::AcqRel);
-        self.tokens.add();
+        if self.begin_ringing() {
+            self.tokens.add();
+            self.end_ringing();
+        }
     }
 }
 
@@ -89,7 +163,7 @@ impl CompletionChannel {
         if let Some(place) = queues.all.iter().position(|(other, _)| *other == cq.addr()) {
             let (_, events) = queues.all.swap_remove(place);
             if let Some(bell) = &events.bell {
-                bell.withdraw();
+                bell.close();
             }
         }
     }
@@ -228,4 +302,84 @@ unsafe extern "C" fn ibv_ack_cq_events(queue: *mut ibv_cq, events: u32) {
         unsafe { cq::of(queue)? }.inner().events.acks.acknowledged(events);
         Ok(())
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two queues of a channel, with the tokens that they share.
+    fn bells() -> (Arc<Tokens>, [Bell; 2]) {
+        let tokens = Arc::new(Tokens::new().unwrap());
+        let bells = [(); 2].map(|()| Bell::new(tokens.clone()));
+        (tokens, bells)
+    }
+
+    /// Takes all tokens, and returns how many there were.
+    fn drained(tokens: &Tokens) -> usize {
+        std::iter::from_fn(|| tokens.take_back().then_some(())).count()
+    }
+
+    #[test]
+    fn a_closed_bell_brings_nothing() {
+        let (tokens, [closed, other]) = bells();
+        for bell in [&closed, &closed, &other] {
+            bell.notify();
+        }
+        assert!(closed.take());
+        closed.close();
+        closed.notify();
+        closed.close();
+        assert!(!closed.has_event() && other.has_event());
+        // One of the event that was taken, whose token its thread has read or is about to read.
+        assert_eq!(drained(&tokens), 2);
+        assert_eq!(closed.counts(), Counts { events: 0, ringing: 0, closed: true });
+    }
+
+    /// The token of an event that is counted may be added after the bell was closed. It does not stay, and
+    /// that of the other queue does.
+    #[test]
+    fn a_bell_that_is_closed_while_it_rings_leaves_no_token() {
+        for added_before in [false, true] {
+            for other_has_event in [false, true] {
+                let (tokens, [closed, other]) = bells();
+                if other_has_event {
+                    other.notify();
+                }
+                closed.notify();
+                assert!(closed.begin_ringing());
+                if added_before {
+                    tokens.add();
+                }
+                closed.close();
+                if !added_before {
+                    tokens.add();
+                }
+                closed.end_ringing();
+                assert_eq!(drained(&tokens), usize::from(other_has_event), "{added_before}");
+                assert_eq!(closed.counts(), Counts { events: 0, ringing: 0, closed: true });
+            }
+        }
+    }
+
+    /// An event that the program has taken with its token leaves nothing to take back.
+    #[test]
+    fn an_event_that_is_taken_while_the_bell_rings_is_not_taken_back() {
+        let (tokens, [closed, other]) = bells();
+        other.notify();
+        assert!(closed.begin_ringing());
+        tokens.add();
+        assert!(tokens.take_back() && closed.take());
+        closed.close();
+        closed.end_ringing();
+        assert_eq!(drained(&tokens), 1, "the token of the other queue");
+    }
+
+    #[test]
+    fn counts_are_kept_in_one_word() {
+        let most = Counts { events: u32::MAX, ringing: u16::MAX, closed: true };
+        for counts in [Counts::default(), most, Counts { events: 3, ringing: 2, closed: false }] {
+            assert_eq!(Counts::of_word(counts.word()), counts);
+        }
+    }
 }

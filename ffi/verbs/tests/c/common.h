@@ -5,9 +5,11 @@
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -84,11 +86,37 @@ static struct rdma_cm_id *listen_as(struct end *far, pthread_t *thread)
 	return listener;
 }
 
-/* Connects the near end, which has a queue pair, once the far end accepts. */
-static void connect_to(struct end *near, pthread_t thread)
+/* Has a child accept one connection and keep it. Returns the child, and writes at which port it listens. */
+static inline pid_t serve_in_child(char port[8])
+{
+	struct rdma_cm_id *listener;
+	struct end far;
+	pthread_t thread;
+	uint16_t number;
+	int ready[2];
+	pid_t child;
+
+	CHECK(pipe(ready) == 0);
+	child = fork();
+	if (child == 0) {
+		CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+		listener = listen_as(&far, &thread);
+		number = rdma_get_src_port(listener);
+		CHECK(write(ready[1], &number, sizeof number) == sizeof number);
+		CHECK(pthread_join(thread, NULL) == 0);
+		for (;;)
+			pause();
+	}
+	CHECK(child > 0 && read(ready[0], &number, sizeof number) == sizeof number);
+	CHECK(close(ready[0]) == 0 && close(ready[1]) == 0);
+	snprintf(port, 8, "%d", ntohs(number));
+	return child;
+}
+
+/* Connects the near end, which has a queue pair, to an end that accepts. */
+static inline void connect_near(struct end *near)
 {
 	struct rdma_conn_param param = {0};
-	void *returned;
 
 	give_memory(near);
 	param.private_data = "hello";
@@ -96,7 +124,6 @@ static void connect_to(struct end *near, pthread_t thread)
 	param.responder_resources = param.initiator_depth = 4;
 	CHECK(rdma_connect(near->id, &param) == 0);
 	CHECK(near->id->event->event == RDMA_CM_EVENT_ESTABLISHED);
-	CHECK(pthread_join(thread, &returned) == 0);
 }
 
 /* Connects the process to itself, by endpoints whose calls wait. Returns the listener. */
@@ -115,7 +142,8 @@ static inline struct rdma_cm_id *connect_ends(struct end *near, struct end *far)
 	CHECK(rdma_create_ep(&near->id, info, NULL, &attr) == 0);
 	CHECK(attr.cap.max_inline_data >= 200 && attr.cap.max_send_sge >= 2);
 	rdma_freeaddrinfo(info);
-	connect_to(near, thread);
+	connect_near(near);
+	CHECK(pthread_join(thread, NULL) == 0);
 	CHECK(rdma_get_dst_port(near->id) == rdma_get_src_port(listener));
 	return listener;
 }

@@ -119,7 +119,8 @@ int main(void)
 	CHECK(rdma_resolve_addr(near_end.id, NULL, (struct sockaddr *)&address, 1000) == 0);
 	CHECK(rdma_resolve_route(near_end.id, 1000) == 0);
 	make_queues();
-	connect_to(&near_end, thread);
+	connect_near(&near_end);
+	CHECK(pthread_join(thread, NULL) == 0);
 	CHECK(!ibv_qp_to_qp_ex(far_end.id->qp) && !ibv_qp_to_qp_ex(NULL));
 	for (int i = 0; i < MEMORY_BYTES / 2; i++)
 		near_end.memory[i] = i * 7 + i / 251;
