@@ -194,32 +194,31 @@ fn an_attempt_ends_with_its_queue_pair() {
     eventually_unused(&pair.near);
 }
 
-/// A port is known before the id listens, and one that another listens at is refused then.
+/// A port is known before the id listens. One that another id listens at is refused, and the id may be bound
+/// to another port.
 #[test]
 fn a_port_is_found_before_the_id_listens() {
     let pair = Pair::new();
     let far = EventChannel::new([pair.far.clone()]).unwrap();
     let id = far.create_id();
-    assert!(matches!(id.reserve_port(false), Err(CmError::WrongState(_))));
-    id.bind_addr(at(FAR, 0)).unwrap();
-    id.reserve_port(false).unwrap();
+    id.bind_port(at(FAR, 0), false).unwrap();
     let found = id.local().unwrap();
     assert_ne!(found.port(), 0);
+    assert!(matches!(id.bind_port(at(FAR, 0), false), Err(CmError::WrongState(_))));
     id.listen(&ListenConfig::default()).unwrap();
     assert_eq!(id.local(), Some(found));
     // Another finds another, and this one is taken.
     let other = far.create_id();
-    other.bind_addr(found).unwrap();
     let taken = CmError::Listen(ListenError::PortInUse(found.port()));
-    assert_eq!(other.reserve_port(false), Err(taken));
-    let third = far.create_id();
-    third.bind_addr(at(ANY, 0)).unwrap();
-    third.reserve_port(false).unwrap();
-    assert!(third.local().unwrap().port() != found.port());
+    assert_eq!(other.bind_port(found, false), Err(taken));
+    assert_eq!(other.local(), None);
+    other.bind_port(at(ANY, 0), false).unwrap();
+    let free = other.local().unwrap();
+    assert!(free.port() != 0 && free.port() != found.port());
     // One that connects after all has a port of active opens.
-    third.resolve_addr(at(NEAR, PORT)).unwrap();
-    expect!(&far, third.number(), EventKind::AddressResolved);
-    assert_eq!(third.local().map(|local| (local.ip(), local.port())), Some((FAR.into(), 0)));
+    other.resolve_addr(at(NEAR, PORT)).unwrap();
+    expect!(&far, other.number(), EventKind::AddressResolved);
+    assert_eq!(other.local().map(|local| (local.ip(), local.port())), Some((FAR.into(), 0)));
 }
 
 /// Each call has its time; one that comes at another changes nothing.

@@ -56,7 +56,7 @@ enum State {
     Idle,
     Bound {
         local: SocketAddr,
-        /// Its port was [found](Id::reserve_port) for it.
+        /// Its port was [found](Id::bind_port) for it.
         reserved: bool,
     },
     AddressResolved {
@@ -266,41 +266,54 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// [`CmError::NoDevice`], [`CmError::WrongState`].
+    /// [`CmError::NoDevice`], [`CmError::WrongState`]; the id is then as before.
     pub fn bind_addr(&self, local: SocketAddr) -> Result<(), CmError> {
         let mut state = self.shared.lock();
-        let State::Idle = *state else { return Err(CmError::WrongState(state.word())) };
-        if !local.ip().is_unspecified() && !self.channel.devices.iter().any(|device| has(device, local)) {
-            return Err(CmError::NoDevice);
-        }
-        let local = canonical(local);
-        *state = State::Bound { local, reserved: false };
-        self.shared.addresses().0 = Some(local);
+        let local = self.bindable(&state, local)?;
+        self.bind(&mut state, local, false);
         Ok(())
     }
 
-    /// Finds the port that the id is to listen at, if it is [bound](Self::bind_addr) without one, as
-    /// [`listen`](Self::listen) would: [`local`](Self::local) returns it. A port that cannot be listened at
-    /// is refused. Where the kernel has the address too
+    /// Chooses the local address as [`bind_addr`](Self::bind_addr) does, and finds the port that the id is to
+    /// listen at now, as [`listen`](Self::listen) would: [`local`](Self::local) returns it. A port that
+    /// cannot be listened at is refused. Where the kernel has the address too
     /// ([`Presence::Shared`](crate::Presence::Shared)), nobody else gets the port; otherwise another listener
     /// of the device may take it before. Waits for control.
     ///
     /// # Errors
     ///
-    /// [`CmError`]; the id is then as before.
-    pub fn reserve_port(&self, reuse_address: bool) -> Result<(), CmError> {
+    /// [`CmError`]; the id is then as before, and may be bound to another address or port.
+    pub fn bind_port(&self, local: SocketAddr, reuse_address: bool) -> Result<(), CmError> {
         let mut state = self.shared.lock();
-        let State::Bound { local, .. } = *state else { return Err(CmError::WrongState(state.word())) };
-        let (mut port, mut reserved) = (local.port(), false);
+        let local = self.bindable(&state, local)?;
+        let mut found = local;
         for on in self.devices_at(local) {
-            let at = listen_address(on.config(), SocketAddr::new(local.ip(), port))?;
-            port = on.context.ask(|reply| Request::ReservePort { at, reuse_address, reply })??;
-            reserved |= at.port == 0;
+            match reserve_port(on, found, reuse_address) {
+                Ok(port) => found.set_port(port),
+                Err(error) => {
+                    if found != local {
+                        self.release_port(found);
+                    }
+                    return Err(error);
+                }
+            }
         }
-        let local = SocketAddr::new(local.ip(), port);
+        self.bind(&mut state, found, found != local);
+        Ok(())
+    }
+
+    /// Returns `local` as an id in this state may be bound to it.
+    fn bindable(&self, state: &State, local: SocketAddr) -> Result<SocketAddr, CmError> {
+        let State::Idle = *state else { return Err(CmError::WrongState(state.word())) };
+        if !local.ip().is_unspecified() && !self.channel.devices.iter().any(|device| has(device, local)) {
+            return Err(CmError::NoDevice);
+        }
+        Ok(canonical(local))
+    }
+
+    fn bind(&self, state: &mut State, local: SocketAddr, reserved: bool) {
         *state = State::Bound { local, reserved };
         self.shared.addresses().0 = Some(local);
-        Ok(())
     }
 
     /// Returns the devices that have the address.
@@ -558,6 +571,12 @@ impl fmt::Debug for Id {
             .field("peer", &self.peer)
             .finish_non_exhaustive()
     }
+}
+
+/// Returns the port of `local` at the device, which nobody listens at: a free one for port 0.
+fn reserve_port(on: &Device, local: SocketAddr, reuse_address: bool) -> Result<u16, CmError> {
+    let at = listen_address(on.config(), local)?;
+    Ok(on.context.ask(|reply| Request::ReservePort { at, reuse_address, reply })??)
 }
 
 /// Returns true if the device has the address.

@@ -48,9 +48,7 @@ unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, address: *mut CSockaddr
 pub(crate) unsafe fn bind(object: &Object<CmId>, address: *const CSockaddr) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
     let address = unsafe { id::address(address)? };
-    let id = object.id()?;
-    id.bind_addr(address)?;
-    id.reserve_port(object.inner().reuses_address.load(Ordering::Relaxed))?;
+    object.id()?.bind_port(address, object.inner().reuses_address.load(Ordering::Relaxed))?;
     object.show()
 }
 

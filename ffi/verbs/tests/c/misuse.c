@@ -115,6 +115,25 @@ static void reject_without_queue_pair(void)
 	rdma_destroy_event_channel(own);
 }
 
+/* An id that does not get a port may be bound to another. */
+static void bind_again(void)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0xc6120001)};
+	int taken = socket(AF_INET, SOCK_STREAM, 0);
+	socklen_t len = sizeof address;
+	struct rdma_cm_id *id;
+
+	CHECK(taken >= 0 && bind(taken, (struct sockaddr *)&address, sizeof address) == 0);
+	CHECK(listen(taken, 1) == 0 && getsockname(taken, (struct sockaddr *)&address, &len) == 0);
+	CHECK(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_bind_addr(id, (struct sockaddr *)&address) == -1 && errno == EADDRINUSE);
+	CHECK(rdma_get_src_port(id) == 0);
+	address.sin_port = 0;
+	CHECK(rdma_bind_addr(id, (struct sockaddr *)&address) == 0 && rdma_get_src_port(id) != 0);
+	CHECK(rdma_bind_addr(id, (struct sockaddr *)&address) == -1 && errno == EINVAL);
+	CHECK(rdma_listen(id, 1) == 0 && rdma_destroy_id(id) == 0 && close(taken) == 0);
+}
+
 /* Connects to an endpoint that rejects, and returns the seconds that took. */
 static void *be_rejected(void *arg)
 {
@@ -302,6 +321,7 @@ int main(void)
 	CHECK(rdma_destroy_id(id) == 0);
 	reject_without_queue_pair();
 	reject_by_attributes();
+	bind_again();
 	CHECK(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP) == 0);
 	address.sin_addr.s_addr = htonl(0x08080808);
 	CHECK(rdma_bind_addr(id, (struct sockaddr *)&address) == -1 && errno == ENODEV);
