@@ -1,16 +1,16 @@
 //! Queue pairs and shared receive queues of ids, with completion queues and channels if the program gives
 //! none.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
 use super::id::{self, CmId};
 use crate::abi::{
-    IBV_QP_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_PD, ibv_comp_channel, ibv_cq, ibv_create_comp_channel,
-    ibv_destroy_comp_channel, ibv_destroy_cq, ibv_destroy_srq, ibv_pd, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    IBV_QP_INIT_ATTR_PD, ibv_comp_channel, ibv_cq, ibv_create_comp_channel, ibv_destroy_comp_channel,
+    ibv_destroy_cq, ibv_destroy_srq, ibv_pd, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq_attr,
     ibv_srq_init_attr, ibv_srq_init_attr_ex, rdma_cm_id,
 };
-use crate::errno::{Errno, minus_one, unsupported};
+use crate::errno::{Errno, minus_one};
 use crate::object::Object;
 use crate::verbs::qp::Sends;
 use crate::verbs::{cq, extended, qp, srq};
@@ -154,6 +154,30 @@ unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     minus_one(|| unsafe { destroy_qp(id::of(id)?) });
 }
 
+/// Makes the shared receive queue of an id.
+///
+/// # Safety
+///
+/// All pointers are as the ABI has them; `pd` may be null.
+unsafe fn create_srq(
+    object: &Object<CmId>,
+    pd: *mut ibv_pd,
+    context: *mut c_void,
+    attr: &mut ibv_srq_attr,
+) -> Result<(), Errno> {
+    let id = object.pointer();
+    // SAFETY: the caller's promise; the program does not touch the id during the call.
+    unsafe {
+        if !(*id).srq.is_null() || (*id).verbs.is_null() {
+            return Err(Errno::INVALID);
+        }
+        let pd = if pd.is_null() { (*id).pd } else { pd };
+        (*id).srq = srq::create(pd, context, attr)?;
+        (*id).pd = pd;
+    }
+    Ok(())
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_create_srq(
     id: *mut rdma_cm_id,
@@ -163,15 +187,9 @@ unsafe extern "C" fn rdma_create_srq(
     minus_one(|| {
         // SAFETY: the caller keeps the contract of the ABI.
         unsafe {
-            let (id, attr) = (id::of(id)?.pointer(), attr.as_mut().ok_or(Errno::INVALID)?);
-            if !(*id).srq.is_null() || (*id).verbs.is_null() {
-                return Err(Errno::INVALID);
-            }
-            let pd = if pd.is_null() { (*id).pd } else { pd };
-            (*id).srq = srq::create(pd, attr.srq_context, &mut attr.attr)?;
-            (*id).pd = pd;
+            let attr = attr.as_mut().ok_or(Errno::INVALID)?;
+            create_srq(id::of(id)?, pd, attr.srq_context, &mut attr.attr)
         }
-        Ok(())
     })
 }
 
@@ -181,14 +199,9 @@ unsafe extern "C" fn rdma_create_srq_ex(id: *mut rdma_cm_id, attr: *mut ibv_srq_
         // SAFETY: the caller keeps the contract of the ABI.
         unsafe {
             let attr = attr.as_mut().ok_or(Errno::INVALID)?;
-            if attr.comp_mask & !IBV_SRQ_INIT_ATTR_PD != 0 {
-                return Err(unsupported!("XRC and tag matching are InfiniBand's: iWARP has neither"));
-            }
-            let id = id::of(id)?.pointer();
-            let pd = if attr.comp_mask == 0 { (*id).pd } else { attr.pd };
-            (*id).srq = srq::create(pd, attr.srq_context, &mut attr.attr)?;
+            let pd = srq::domain_of_basic(attr)?;
+            create_srq(id::of(id)?, pd, attr.srq_context, &mut attr.attr)
         }
-        Ok(())
     })
 }
 

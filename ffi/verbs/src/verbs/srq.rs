@@ -105,6 +105,20 @@ unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_att
     })
 }
 
+/// Returns the Protection Domain that the attributes of a queue of the basic kind name; null if they name
+/// none. Without a type they are of that kind, and what only other kinds have is ignored.
+///
+/// # Errors
+///
+/// [`Errno::NOT_SUPPORTED`] for other kinds.
+pub(crate) fn domain_of_basic(attr: &ibv_srq_init_attr_ex) -> Result<*mut ibv_pd, Errno> {
+    let has = |field| attr.comp_mask & field != 0;
+    if has(IBV_SRQ_INIT_ATTR_TYPE) && attr.srq_type != IBV_SRQT_BASIC {
+        return Err(unsupported!("XRC and tag matching are InfiniBand's: iWARP has neither"));
+    }
+    Ok(if has(IBV_SRQ_INIT_ATTR_PD) { attr.pd } else { std::ptr::null_mut() })
+}
+
 /// `ibv_create_srq_ex`, for the basic kind.
 pub(crate) unsafe extern "C" fn create_srq_ex(
     _context: *mut ibv_context,
@@ -114,14 +128,8 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
         // SAFETY: the caller keeps the contract of the ABI.
         unsafe {
             let attr = attr.as_mut().ok_or(Errno::INVALID)?;
-            let has_type = attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE != 0;
-            if has_type && attr.srq_type != IBV_SRQT_BASIC {
-                return Err(unsupported!("XRC and tag matching are InfiniBand's: iWARP has neither"));
-            }
-            if attr.comp_mask & IBV_SRQ_INIT_ATTR_PD == 0 {
-                return Err(Errno::INVALID);
-            }
-            create(attr.pd, attr.srq_context, &mut attr.attr)
+            let pd = domain_of_basic(attr)?;
+            create(pd, attr.srq_context, &mut attr.attr)
         }
     })
 }

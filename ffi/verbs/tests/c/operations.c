@@ -34,6 +34,40 @@ static void post_receive(void)
 	CHECK(rdma_post_recv(far_end.id, (void *)1, far_end.memory, MEMORY_BYTES, far_end.mr) == 0);
 }
 
+/* Makes the shared receive queue of an id with each domain that it may have, and its queue pair with that. */
+static void share_receives(void)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0xc6120001)};
+	struct ibv_pd *own, *usual;
+	struct rdma_cm_id *id;
+
+	CHECK(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_bind_addr(id, (struct sockaddr *)&address) == 0 && id->pd);
+	usual = id->pd;
+	own = ibv_alloc_pd(id->verbs);
+	CHECK(own);
+	for (int round = 0; round < 3; round++) {
+		struct ibv_qp_init_attr qp_attr = queue_pair_attributes();
+		struct ibv_srq_init_attr_ex attr = {
+			.attr = {.max_wr = 10, .max_sge = 1}, .srq_context = own,
+			.comp_mask = IBV_SRQ_INIT_ATTR_TYPE, .srq_type = IBV_SRQT_BASIC};
+		/* No domain, null as the domain, which is none too, and a domain of the program's. */
+		if (round > 0)
+			attr.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
+		attr.pd = round == 2 ? own : NULL;
+		CHECK(rdma_create_srq_ex(id, &attr) == 0 && id->srq && id->srq->srq_context == own);
+		CHECK(attr.attr.max_wr >= 10 && id->srq->pd == (round == 2 ? own : usual));
+		CHECK(id->pd == id->srq->pd);
+		CHECK(rdma_create_srq_ex(id, &attr) == -1 && errno == EINVAL);
+		CHECK(rdma_create_qp(id, NULL, &qp_attr) == 0 && id->qp->srq == id->srq);
+		rdma_destroy_qp(id);
+		rdma_destroy_srq(id);
+		attr.srq_type = IBV_SRQT_XRC;
+		CHECK(!id->srq && rdma_create_srq_ex(id, &attr) == -1 && errno == EOPNOTSUPP);
+	}
+	CHECK(rdma_destroy_id(id) == 0 && ibv_dealloc_pd(own) == 0);
+}
+
 int main(void)
 {
 	struct rdma_cm_id *listener = connect_ends(&near_end, &far_end);
@@ -48,6 +82,7 @@ int main(void)
 	uint32_t key;
 	char inlined[200];
 
+	share_receives();
 	for (int i = 0; i < MEMORY_BYTES / 2; i++)
 		near_end.memory[i] = i * 7 + i / 251;
 
