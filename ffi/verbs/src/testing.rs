@@ -32,3 +32,9 @@ pub(crate) fn open(name: &DeviceName) -> Result<(Device, Turns), OpenError> {
     let config = DeviceConfig { duplicate_address_detection: false, ..name.config() };
     Ok(Device::start_shared(boxed(device), &config, PollThread::default())?)
 }
+
+/// Returns a device of its own for a test of a module.
+#[cfg(test)]
+pub(crate) fn device() -> (Device, Turns) {
+    open(&NAME.parse().expect("a device's name")).expect("a device in memory")
+}
