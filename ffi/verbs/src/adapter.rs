@@ -5,7 +5,7 @@
 use std::ffi::c_char;
 use std::fs;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use crate::abi::{IBV_NODE_RNIC, IBV_TRANSPORT_IWARP, ibv_device};
 use crate::config;
 use crate::errno::{Errno, explain};
 use crate::events;
+use crate::made_once::MadeOnce;
 use crate::object::zeroed;
 use crate::registry::Registry;
 use crate::registry::Running;
@@ -38,13 +39,12 @@ const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the end of the process waits for connections to close.
 const EXIT_WAIT: Duration = Duration::from_millis(500);
 
-/// The adapter: configured, and started once it is needed.
+/// The adapter, as it is configured.
 pub(crate) struct Adapter {
     name: DeviceName,
     open: fn(&DeviceName) -> Result<(Device, Turns), OpenError>,
     /// What programs hold for it, for as long as the process lives.
     public: NonNull<ibv_device>,
-    running: Mutex<Option<Arc<Running>>>,
 }
 
 // SAFETY: the structure behind the pointer does not change, and is never freed.
@@ -54,9 +54,14 @@ unsafe impl Sync for Adapter {}
 
 /// Returns the adapter; `None` if no device is configured, or not as it must be, which is said once.
 pub(crate) fn adapter() -> Option<&'static Adapter> {
-    static ADAPTER: OnceLock<Option<Adapter>> = OnceLock::new();
+    static ADAPTER: MadeOnce<Option<Adapter>> = MadeOnce::new();
     static SAID: Once = Once::new();
-    let new = |name, open| Adapter { name, open, public: structure(), running: Mutex::default() };
+    let new = |name, open| {
+        // Before there is anything that a child has to forget.
+        // SAFETY: the function takes nothing, and does not unwind. It may be called twice.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        Adapter { name, open, public: structure() }
+    };
     let make = || match testing::chosen() {
         Some(name) => Some(new(name, testing::open)),
         None => match config::device() {
@@ -67,7 +72,24 @@ pub(crate) fn adapter() -> Option<&'static Adapter> {
             }
         },
     };
-    ADAPTER.get_or_init(make).as_ref()
+    ADAPTER.get_or_make(make).as_ref()
+}
+
+/// What each process has of its own. A child begins with another one: at the time of fork(2) other threads of
+/// the parent may have locked this one, and none of them goes on in the child.
+#[derive(Default)]
+pub(crate) struct OfProcess {
+    /// The device, once it runs. Locked while it starts.
+    running: Mutex<Option<Arc<Running>>>,
+    /// The program's pointer to the context of connections and of what their ids make.
+    pub(crate) shared_context: OnceLock<usize>,
+}
+
+static OF_PROCESS: MadeOnce<OfProcess> = MadeOnce::new();
+
+/// Returns what this process has of its own.
+pub(crate) fn of_process() -> &'static OfProcess {
+    OF_PROCESS.get_or_make(OfProcess::default)
 }
 
 /// Returns the device, which is started if it does not run yet.
@@ -79,42 +101,40 @@ pub(crate) fn running() -> Result<Arc<Running>, Errno> {
     adapter().ok_or(Errno::NO_DEVICE)?.start()
 }
 
-/// The turns at the device, once it runs, for calls that come often. They are there as long as the process.
-static TURNS: AtomicPtr<Turns> = AtomicPtr::new(std::ptr::null_mut());
-
-fn turns() -> Option<&'static Turns> {
-    // SAFETY: null, or leaked by `start`.
-    unsafe { TURNS.load(Ordering::Acquire).as_ref() }
-}
+/// The turns at the device, once it runs, for calls that come often.
+static TURNS: MadeOnce<Turns> = MadeOnce::new();
 
 /// Leaves the device to its own thread: this one is about to sleep.
 pub(crate) fn hand_over() {
-    if let Some(turns) = turns() {
+    if let Some(turns) = TURNS.get() {
         turns.hand_over();
     }
 }
 
 /// Takes a turn at the device, unless another thread has it. Returns true if there was anything to do.
 pub(crate) fn turn() -> bool {
-    turns().is_some_and(Turns::turn)
+    TURNS.get().is_some_and(Turns::turn)
 }
 
 /// Runs in a child of the process, before anything else: the device is its parent's. What the child has of it
-/// fails with `ENODEV`, and it may open another.
+/// fails with `ENODEV`, and it may open another. Nothing is locked here, and nothing dropped.
 extern "C" fn in_child() {
-    if let Some(turns) = turns() {
+    if let Some(turns) = TURNS.get() {
         turns.abandon();
     }
-    TURNS.store(std::ptr::null_mut(), Ordering::Release);
-    // If another thread was about to start the device, there is none to forget.
-    if let Some(mut place) = adapter().and_then(|adapter| adapter.running.try_lock().ok()) {
-        std::mem::forget(place.take());
-    }
+    TURNS.forget();
+    OF_PROCESS.forget();
 }
 
 /// Returns the device if it runs.
 pub(crate) fn started() -> Option<Arc<Running>> {
-    adapter()?.lock().clone()
+    OF_PROCESS.get()?.lock().clone()
+}
+
+impl OfProcess {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Running>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Adapter {
@@ -123,14 +143,10 @@ impl Adapter {
         self.public.as_ptr()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Running>>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn start(&self) -> Result<Arc<Running>, Errno> {
         static SAID: Once = Once::new();
-        static HANDLERS: Once = Once::new();
-        let mut place = self.lock();
+        static CLOSES_AT_EXIT: AtomicBool = AtomicBool::new(false);
+        let mut place = of_process().lock();
         if let Some(running) = &*place {
             return Ok(running.clone());
         }
@@ -148,14 +164,13 @@ impl Adapter {
         });
         events::start(&running)?;
         *place = Some(running.clone());
-        TURNS.store(Box::leak(Box::new(running.turns.clone())), Ordering::Release);
-        HANDLERS.call_once(|| {
-            // SAFETY: the functions take nothing, and do not unwind.
-            unsafe {
-                libc::atexit(at_exit);
-                libc::pthread_atfork(None, None, Some(in_child));
-            }
-        });
+        TURNS.get_or_make(|| running.turns.clone());
+        // Relaxed: it changes under the lock. A child has the handlers of its parent.
+        if !CLOSES_AT_EXIT.load(Ordering::Relaxed) {
+            // SAFETY: the function takes nothing, and does not unwind.
+            unsafe { libc::atexit(at_exit) };
+            CLOSES_AT_EXIT.store(true, Ordering::Relaxed);
+        }
         Ok(running)
     }
 

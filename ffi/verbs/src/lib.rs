@@ -9,6 +9,7 @@
 //! - `adapter`: the only device, which starts when it is needed. `config` says which.
 //! - `verbs`, `cm`: the functions of the two libraries, by what they are about.
 //! - `dlopen` for programs that load those two when they need them.
+//! - `made_once`: values that are made without a lock, which a child of the process could not unlock.
 //! - `testing`: a device in memory, for tests.
 //! - `polled`: a completion queue without what destroyed queue pairs report.
 //! - `events` brings what happens to the descriptors of the program, which are `tokens`; `registry` knows
@@ -36,6 +37,7 @@ pub mod config;
 mod dlopen;
 mod errno;
 mod events;
+mod made_once;
 mod object;
 mod polled;
 mod registry;

@@ -97,6 +97,11 @@ fn bad_input_is_an_error() {
 }
 
 #[test]
+fn children_have_devices_of_their_own() {
+    play("forks");
+}
+
+#[test]
 fn destroyed_queue_pairs_leave_no_completions() {
     play("destroyed");
 }

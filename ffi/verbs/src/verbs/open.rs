@@ -1,12 +1,12 @@
 //! How devices are opened, with the functions behind the pointers of their contexts.
 
 use std::ffi::c_int;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::context::{self, Context, Events};
 use super::{completion, cq, extended, polling, query, srq, window, work};
 use crate::abi::{ibv_context, ibv_device, verbs_context};
-use crate::adapter::{adapter, started};
+use crate::adapter::{adapter, of_process, started};
 use crate::errno::{Errno, number, pointer};
 use crate::object::{Object, zeroed};
 
@@ -41,22 +41,18 @@ pub(crate) fn open() -> Result<*mut ibv_context, Errno> {
     Ok(context::hand_out(verbs, Context::new(events)))
 }
 
-/// Returns the context of connections and of what their ids make, which is never closed.
+/// Returns the context of connections and of what their ids make, which is never closed. A child has another
+/// than its parent, whose descriptor both could read.
 pub(crate) fn shared() -> Result<&'static Object<Context>, Errno> {
-    struct Shared(*mut ibv_context);
-    // SAFETY: contexts are shared among threads, and this one stays.
-    unsafe impl Send for Shared {}
-    // SAFETY: as for `Send`.
-    unsafe impl Sync for Shared {}
-    static SHARED: OnceLock<Shared> = OnceLock::new();
-    let made = if let Some(made) = SHARED.get() {
-        made
+    let place = &of_process().shared_context;
+    let made = if let Some(made) = place.get() {
+        *made
     } else {
-        let new = open()?;
-        SHARED.get_or_init(|| Shared(new))
+        let new = open()?.expose_provenance();
+        *place.get_or_init(|| new)
     };
     // SAFETY: it stays.
-    unsafe { context::context(made.0) }
+    unsafe { context::context(std::ptr::with_exposed_provenance_mut(made)) }
 }
 
 #[unsafe(no_mangle)]
@@ -74,7 +70,7 @@ unsafe extern "C" fn ibv_close_device(public: *mut ibv_context) -> c_int {
     number(|| {
         // SAFETY: the caller keeps the contract of the ABI.
         let object = unsafe { context::context(public)? };
-        if shared().is_ok_and(|shared| std::ptr::eq(shared, object)) {
+        if of_process().shared_context.get() == Some(&public.addr()) {
             // Programs close what `rdma_get_devices` gave them at their own risk.
             return Ok(());
         }
