@@ -245,6 +245,23 @@ fn the_kernel_exchanges_a_stream_with_a_device() {
     }
 }
 
+/// A peer that leaves segmentation to its device sends frames that are longer than a packet may be: they are
+/// counted by their cause.
+#[test]
+fn frames_that_are_too_long_are_counted() {
+    let Some(_turn) = turn() else { return };
+    let veth = Veth::in_two();
+    ip(&["-n", &veth.far, "address", "add", &format!("{FAR}/24"), "dev", "far"]);
+    let device = opened(&veth.near, &format!("packet:near,address={NEAR}/24,super_frames=off"));
+    let listener = device.listen_streams(PORT, &TcpListenConfig::default()).unwrap();
+    let mut peer = within(&veth.far, || TcpStream::connect((NEAR, PORT)).expect("the device listens"));
+    let _stream = listener.accept(PATIENCE).unwrap();
+    peer.write_all(&[7; 100_000]).unwrap();
+    let is_counted =
+        || statistics_of_cores(&device).iter().any(|core| core.dropped(DropCause::OversizedPacket) > 0);
+    eventually("a frame that is too long", is_counted);
+}
+
 /// Sends `octets` to the device by the kernel's TCP, and returns what comes back.
 fn echo_of(octets: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect((NEAR, PORT)).expect("the device listens");

@@ -332,13 +332,17 @@ impl core::fmt::Debug for PacketDevice {
 /// Buffers of a device, and of one whose frames may have 64 KiB.
 const BUFFERS: usize = 4096;
 const BUFFERS_JOINED: usize = 1024;
+/// Octets of a buffer beyond the longest frame: a slot of the ring holds some more, so that a frame that is
+/// cut to its slot still fits, and is counted as what it is.
+const SPARE_OCTETS: usize = 256;
 
 impl PacketDevice {
     /// Returns a device over `queue`, or of a core without one, whose frames are received and sent as `shape`
     /// says.
     pub fn new(queue: Option<PacketQueue>, shape: PacketShape) -> Self {
         let frames = if shape.super_frames { BUFFERS_JOINED } else { BUFFERS };
-        Self { queue, buffers: FrameBuffers::new(frames, shape.frame_octets), shape, sharing: 1 }
+        let buffers = FrameBuffers::new(frames, shape.frame_octets + SPARE_OCTETS);
+        Self { queue, buffers, shape, sharing: 1 }
     }
 
     /// Counts the buffers as shared among `cores` cores, at least one: frames that they have received come to
