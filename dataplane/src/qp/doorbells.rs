@@ -41,7 +41,9 @@ impl Group {
     /// Returns the words with bits that are set, a bit for each.
     #[inline]
     fn nonzero_words(&self) -> u32 {
-        let is_rung = |word: &AtomicU64| u32::from(word.load(Ordering::Relaxed) != 0);
+        // SeqCst: once the bit of the group is cleared, each word is seen that was set by one who then found
+        // that bit set.
+        let is_rung = |word: &AtomicU64| u32::from(word.load(Ordering::SeqCst) != 0);
         self.0.iter().rev().fold(0, |words, word| words << 1 | is_rung(word))
     }
 }
