@@ -91,8 +91,9 @@ pub enum DropCause {
     StalledCore,
     /// A frame that arrived while the ring of a packet socket was full, which the kernel dropped.
     Missed,
-    /// A frame that the kernel would not send through a packet socket: its interface was down or gone, or
-    /// refused the frame for a tenth of a second.
+    /// A frame that the device had taken and could not send. The kernel does not send one through a packet
+    /// socket whose interface is down or gone, or has refused it for a tenth of a second; a port none with
+    /// offloads that it does not have; a wire none for which its receiver has no buffer.
     NotSent,
 }
 

@@ -75,6 +75,27 @@ fn request(ip: IpVersion) -> ChecksumRequest {
 }
 
 /// IPv6 has no header checksum to ask for, and none that could be found good; TCP's is asked for over both.
+/// Frames that the wire takes and cannot deliver are counted: too long ones, and those that must be copied to
+/// a receiver without buffers.
+#[test]
+fn frames_that_are_not_sent_are_counted() {
+    let (ours, theirs) = (pool(), pool());
+    let config = WireConfig { external_pieces: ExternalPieces::Copied, ..WireConfig::default() };
+    let (a, b) = wire(eal(), &config, [&ours, &theirs]).unwrap();
+    let (mut a, mut b) = (DpdkDevice::wire(a, ours).unwrap(), DpdkDevice::wire(b, theirs).unwrap());
+    let mut taken = Vec::new();
+    b.allocate_burst(&mut taken, 255);
+    assert!(b.allocate().is_none());
+    let region = Region::huge(eal(), 4096).unwrap().freeze().unwrap();
+    let mut by_reference = a.allocate().unwrap();
+    by_reference.append(54).unwrap().fill(1);
+    assert!(by_reference.append_region(&region, 0, 1000));
+    let mut too_long = a.allocate().unwrap();
+    too_long.append(5000).unwrap().fill(1);
+    assert_eq!(a.transmit(Instant::ZERO, &mut vec![by_reference, too_long]), 2);
+    assert_eq!((a.unsent_frames(), b.unsent_frames()), (2, 0));
+}
+
 #[test]
 fn checksums_are_asked_for_by_the_version_of_ip() {
     let pool = pool();

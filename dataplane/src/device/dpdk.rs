@@ -355,7 +355,10 @@ impl Device for DpdkDevice {
     fn unsent_frames(&self) -> u64 {
         match &self.link {
             Link::Packet(queue) => queue.unsent_frames(),
-            Link::Port(_) | Link::Wire(_) | Link::Wires(_) | Link::None => 0,
+            Link::Port(queues) => queues.transmit.rejected_frames(),
+            Link::Wire(end) => end.statistics().unsent_frames(),
+            Link::Wires(wires) => wires.unsent_frames(),
+            Link::None => 0,
         }
     }
 

@@ -90,6 +90,13 @@ pub struct WireStatistics {
     pub no_buffer_frames: u64,
 }
 
+impl WireStatistics {
+    /// Frames that were dropped on sending.
+    pub const fn unsent_frames(&self) -> u64 {
+        self.oversize_frames + self.no_buffer_frames
+    }
+}
+
 /// One end of a wire. One thread at a time owns it.
 ///
 /// A frame arrives as if from a NIC: without anything its sender noted on it, and in memory that no other

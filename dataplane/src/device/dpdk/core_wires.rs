@@ -135,6 +135,10 @@ impl CoreWires {
         self.stalled_frames
     }
 
+    pub(super) fn unsent_frames(&self) -> u64 {
+        self.wires.iter().map(|wire| wire.statistics().unsent_frames()).sum()
+    }
+
     /// Whether frames have arrived from any core. An adapter would have one queue to look at.
     // Never inlined, as those of a wire: what wires take is counted apart from what their users do.
     #[inline(never)]
