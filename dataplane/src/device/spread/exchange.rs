@@ -136,6 +136,15 @@ impl<F: Frame> Exchange<F> {
         Ok(())
     }
 
+    /// Drops frames that find no room for good. Returns how many.
+    #[cold]
+    pub(super) fn drop_all(&mut self, frames: &mut Vec<F>) -> usize {
+        let count = frames.len();
+        self.dropped += count as u64;
+        F::free_all(frames);
+        count
+    }
+
     /// Returns how many frames found no room.
     pub(super) const fn dropped(&self) -> u64 {
         self.dropped

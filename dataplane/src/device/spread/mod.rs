@@ -39,8 +39,10 @@
 //!
 //! Core 0 takes the frames of the others from their rings when it receives, a bounded number in each call,
 //! and hands them to the device. What that has no room for waits, a burst at most, and the rings fill; then
-//! the others keep their frames, as at any full device. While the frames of core 0 wait as well, they have
-//! the first of what room there is in one of so many calls as there are cores.
+//! the others keep their frames, as at any full device. Once core 0 has ended nothing is sent any more: what
+//! finds its ring full is dropped and counted, so that the others do not wait for room for ever. While the
+//! frames of core 0 wait as well, they have the first of what room there is in one of so many calls as there
+//! are cores.
 
 pub(crate) mod classify;
 mod exchange;
@@ -343,6 +345,9 @@ impl<D: Device> Device for Spread<D> {
             }
             Way::NoQueue(to_queue) => {
                 let sent = to_queue.push_burst(frames);
+                if sent == 0 && to_queue.is_abandoned() {
+                    return self.exchange.drop_all(frames);
+                }
                 if sent > 0 {
                     self.inboxes[usize::from(HOST_CORE)].announce_to_send(self.core);
                 }

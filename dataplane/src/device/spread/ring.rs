@@ -46,6 +46,11 @@ mod bursts {
             chunk.fill_from_iter(frames.drain(..room))
         }
 
+        /// Whether the other end is gone: nothing is taken from the ring any more.
+        pub(in super::super) fn is_abandoned(&self) -> bool {
+            self.0.is_abandoned()
+        }
+
         /// Puts one frame into the ring.
         ///
         /// # Errors
@@ -100,6 +105,10 @@ mod model {
                 }
             }
             before - frames.len()
+        }
+
+        pub(in super::super) fn is_abandoned(&self) -> bool {
+            Arc::strong_count(&self.0) == 1
         }
 
         pub(in super::super) fn push(&mut self, frame: F) -> Result<(), F> {

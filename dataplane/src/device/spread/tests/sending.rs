@@ -43,6 +43,23 @@ fn core_0_sends_for_all() {
     assert_eq!(arrived.len(), 300);
 }
 
+/// Once core 0 has ended the others find no room, and do not wait for any: their frames are dropped and
+/// counted.
+#[test]
+fn nobody_waits_for_a_core_that_has_ended() {
+    let mut bench = Bench::new(&steering(3, 1), None);
+    let ended = bench.cores.remove(0);
+    let mut sent = 0;
+    let send = |bench: &mut Bench| transmit(&mut bench.cores[0], &segment(&flow(1, 1, false), 0));
+    while sent < limits::FRAMES_BETWEEN_CORES && send(&mut bench) {
+        sent += 1;
+    }
+    assert!(!send(&mut bench), "the ring is full");
+    drop(ended);
+    assert!(send(&mut bench) && send(&mut bench));
+    assert_eq!(bench.cores[0].frames_not_handed_over(), 2);
+}
+
 /// With a queue of its own each core sends by it.
 #[test]
 fn a_core_with_a_queue_sends_by_it() {
