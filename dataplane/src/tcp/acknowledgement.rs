@@ -225,7 +225,9 @@ impl<'c, P: SendPayload, F> Acknowledgement<'c, P, F> {
         let duplicate =
             ack == self.una && carries_nothing && same_window && send.queue.in_flight_octets() > 0;
         let kind = AckKind { advanced: ack > self.una, duplicate };
-        self.tcp.accept_window(header);
+        // The window was probed because it was closed over octets in flight.
+        let was_overrun = self.tcp.probe.persist_backoff > 0 && self.flight_octets > send.window_octets;
+        let window_grew = self.tcp.accept_window(header);
         let fin_acked = self.tcp.send.acknowledges_fin(ack);
         let data_ack = if fin_acked { self.tcp.send.queue.nxt() } else { ack };
         let echo = header.options.timestamps.map(|clock| clock.echo);
@@ -237,6 +239,9 @@ impl<'c, P: SendPayload, F> Acknowledgement<'c, P, F> {
         self.judge_tail_probe(ack, &selective, duplicate && !self.delivery.newly_sacked);
         self.count_duplicates(kind);
         LossRepair::of(self.tcp).judge_timeout(self.now, kind, &self.delivery, self.pools);
+        if was_overrun && window_grew {
+            self.tcp.resend_refused(self.now, self.pools);
+        }
         self.repair(ack, kind.advanced);
         self.undo_if_spurious(header, &selective);
         self.grow(self.tcp.ecn.is_negotiated() && header.flags.contains(Flags::ECE));

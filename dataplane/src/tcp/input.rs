@@ -531,21 +531,23 @@ impl Connection {
     }
 
     /// Accepts the window of a segment that is not older than the last that changed it. That of a SYN is
-    /// never scaled (RFC 7323 §2.2).
-    pub(super) fn accept_window(&mut self, header: &Header) {
+    /// never scaled (RFC 7323 §2.2). Returns true if it has grown.
+    pub(super) fn accept_window(&mut self, header: &Header) -> bool {
         let field = header.window;
         let syn = header.flags.contains(Flags::SYN);
         let octets = if syn { u32::from(field) } else { self.send.scaled(field) };
-        self.record_window(header.seq, header.ack, octets);
+        self.record_window(header.seq, header.ack, octets)
     }
 
-    /// Accepts a window of `octets` octets from a segment with these numbers.
+    /// Accepts a window of `octets` octets from a segment with these numbers. Returns true if it has grown.
     #[inline]
-    pub(super) fn record_window(&mut self, seq: SeqNumber, ack: SeqNumber, octets: u32) {
-        if self.send.update_window(seq, ack, octets) {
+    pub(super) fn record_window(&mut self, seq: SeqNumber, ack: SeqNumber, octets: u32) -> bool {
+        let grown = self.send.update_window(seq, ack, octets);
+        if grown {
             self.timers.clear(Timer::Persist);
             self.probe.on_window_grown();
         }
+        grown
     }
 
     /// Owes another acknowledgement at once.

@@ -156,6 +156,10 @@ impl Connection {
             self.counters.cut_segments += 1;
         }
         let lost = self.send.queue.peek_lost(&pools.segments)?;
+        if self.probe.persist_backoff > 0 && lost.seq > self.send.una && lost.end() > self.send.window_end() {
+            // The peer refuses it. Only the oldest goes beyond the window, as the probe of it.
+            return None;
+        }
         let pipe = self.pipe_octets();
         if pipe > 0 && pipe + lost.octets > self.congestion.window_octets() {
             return None;

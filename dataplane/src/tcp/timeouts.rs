@@ -6,7 +6,7 @@ use crate::time::{Instant, MILLISECOND};
 
 use super::losses::LossRepair;
 use super::path_mtu::PathMtu;
-use super::send_queue::SendPayload;
+use super::send_queue::{SendPayload, Verdict};
 use super::timers::Timer;
 use super::{Changes, CloseReason, Connection, PeerTimeouts, Pools, State};
 
@@ -97,6 +97,9 @@ impl Connection {
     }
 
     fn on_retransmit_timeout<P: SendPayload, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
+        if self.overruns_window(pools) {
+            return self.probe_window_with_data(now, pools);
+        }
         let opening = self.is_opening();
         let (attempts, reason) = if opening {
             (limits::SYN_ATTEMPTS, CloseReason::TimedOut)
@@ -120,6 +123,38 @@ impl Connection {
             LossRepair::of(self).begin_after_timeout(now, first, pools);
         }
         self.send.fin.on_timeout();
+        self.arm_retransmit(now);
+    }
+
+    /// Whether the oldest segment in flight ends beyond the peer's window: the peer has taken back the window
+    /// that the segment was sent in.
+    fn overruns_window<P, F>(&self, pools: &Pools<P, F>) -> bool {
+        let oldest = self.send.queue.oldest(&pools.segments);
+        oldest.is_some_and(|oldest| oldest.end() > self.send.window_end())
+    }
+
+    /// RFC 9293 §3.8.6: data beyond the peer's window that is not acknowledged does not end the connection,
+    /// and says nothing of the path. The window is probed as a closed one is, for as long as the peer
+    /// answers. The probe is the oldest segment: a peer whose window was only rounded down accepts it (RFC
+    /// 7323 §2.4).
+    fn probe_window_with_data<P: SendPayload, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
+        if self.is_probing_in_vain(now) {
+            return self.reset(CloseReason::TimedOut);
+        }
+        let first = self.rtt.timeouts_in_a_row() == 0 && self.probe.persist_backoff == 0;
+        self.count_window_probe();
+        LossRepair::of(self).begin_after_timeout(now, first, pools);
+        self.timers.set(Timer::Retransmit, self.next_window_probe(now));
+    }
+
+    /// The window has grown again that was closed over octets in flight. The peer has dropped these, so all
+    /// of them are sent again, and the user timeout counts from now on.
+    pub(super) fn resend_refused<P: SendPayload, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
+        let (segments, budget) = (&mut pools.segments, &mut pools.scan_budget);
+        self.send.queue.mark_lost(segments, budget, |_| Verdict::Lost);
+        self.recovery.duplicate_acks = 0;
+        self.send.fin.on_timeout();
+        self.activity.last_progress = now;
         self.arm_retransmit(now);
     }
 
@@ -148,12 +183,17 @@ impl Connection {
     }
 
     pub(super) fn arm_persist(&mut self, now: Instant) {
+        self.timers.set(Timer::Persist, self.next_window_probe(now));
+    }
+
+    /// When the window is to be probed next.
+    fn next_window_probe(&self, now: Instant) -> Instant {
         let interval_ns = self.rtt.base_rto_ns() << self.probe.persist_backoff.min(16);
         let mut at = now + interval_ns.min(limits::MAX_RTO_NS);
         if let Some(limit_ns) = self.user_timeout_ns().filter(|_| self.probe.unanswered > 0) {
             at = at.min((self.silent_since() + limit_ns).max(now + limits::MIN_RTO_NS));
         }
-        self.timers.set(Timer::Persist, at);
+        at
     }
 
     /// Since when probes of the window are unanswered: the peer's last segment, or later, when data began to
@@ -162,18 +202,28 @@ impl Connection {
         self.receive.last_arrival.max(self.activity.last_progress)
     }
 
-    /// RFC 9293 §3.8.6.1: a closed window is probed for ever, as long as the peer answers.
-    pub(super) fn on_persist_timeout(&mut self, now: Instant) {
+    /// Whether the peer does not answer probes of its window any more. As long as it answers, a closed window
+    /// is probed for ever (RFC 9293 §3.8.6.1).
+    fn is_probing_in_vain(&self, now: Instant) -> bool {
         let silent = self.probe.unanswered >= limits::RETRANSMIT_ATTEMPTS;
         let overdue = self.probe.unanswered > 0
             && self.user_timeout_ns().is_some_and(|limit_ns| now - self.silent_since() >= limit_ns);
-        if silent || overdue {
-            return self.reset(CloseReason::TimedOut);
-        }
+        silent || overdue
+    }
+
+    fn count_window_probe(&mut self) {
         self.probe.persist_backoff = self.probe.persist_backoff.saturating_add(1);
         self.probe.unanswered += 1;
-        self.probe.owed = true;
         self.counters.window_probes += 1;
+    }
+
+    /// Nothing is in flight, and the window is too small for what waits: it is probed.
+    pub(super) fn on_persist_timeout(&mut self, now: Instant) {
+        if self.is_probing_in_vain(now) {
+            return self.reset(CloseReason::TimedOut);
+        }
+        self.count_window_probe();
+        self.probe.owed = true;
         self.arm_persist(now);
     }
 
