@@ -199,13 +199,12 @@ impl<'c> LossRepair<'c> {
         }
     }
 
-    /// Undoes the last reduction: it was spurious.
+    /// Takes back what was done about losses: there were none. A reduction for a mark stays.
     pub(super) fn undo_reduction<P: SendPayload, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
         self.send.queue.unmark_lost(&mut pools.segments);
-        self.congestion.undo(now);
+        self.counters.undone_reductions += u32::from(self.congestion.undo(now));
         self.recovery.phase = Phase::Open;
         self.recovery.duplicate_acks = 0;
         self.recovery.forget_undo();
-        self.counters.undone_reductions += 1;
     }
 }

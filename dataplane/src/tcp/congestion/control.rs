@@ -50,10 +50,10 @@ pub trait CongestionControl {
     /// the window does not grow then, but DCTCP's estimate follows.
     fn on_ack(&mut self, sample: &AckSample, in_recovery: bool);
 
-    /// Loss recovery or an ECN reduction begins: sets the threshold (the multiplicative decrease) and
-    /// remembers what was before. For [`Signal::Ecn`] the window is the threshold at once; for
-    /// [`Signal::Loss`] the loss recovery sets it through [`set_window`](Self::set_window) until
-    /// [`on_recovered`](Self::on_recovered).
+    /// Loss recovery or an ECN reduction begins: sets the threshold (the multiplicative decrease). For
+    /// [`Signal::Ecn`] the window is the threshold at once, and stays; for [`Signal::Loss`] the algorithm
+    /// remembers what was before, and the loss recovery sets the window through
+    /// [`set_window`](Self::set_window) until [`on_recovered`](Self::on_recovered).
     fn on_congestion(&mut self, now: Instant, flight_octets: u32, signal: Signal);
 
     /// Sets the window that proportional rate reduction computes during recovery (RFC 9937).
@@ -67,9 +67,13 @@ pub trait CongestionControl {
     /// that the timer had not backed off yet; only then is the threshold set, and what was before remembered.
     fn on_timeout(&mut self, now: Instant, flight_octets: u32, first: bool);
 
+    /// Has the last reduction stay, because it answers a mark too: [`undo`](Self::undo) undoes nothing.
+    fn keep_reduction(&mut self);
+
     /// Undoes the last reduction, which was spurious (F-RTO, Eifel, D-SACK): window and threshold are at
-    /// least as large as before it.
-    fn undo(&mut self, now: Instant);
+    /// least as large as before it. If there is none, or it stays, the loss recovery just ends, and it
+    /// returns false.
+    fn undo(&mut self, now: Instant) -> bool;
 
     /// Handles the start of sending after nothing was in flight for `idle_ns`. A pause longer than the
     /// retransmission timeout `rto_ns` makes the window no larger than the initial one (RFC 5681 §4.1).

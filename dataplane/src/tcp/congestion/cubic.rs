@@ -184,11 +184,17 @@ impl CongestionControl for Cubic {
         self.window.time_out(decreased(flight_octets), first);
     }
 
-    fn undo(&mut self, _now: Instant) {
+    fn keep_reduction(&mut self) {
+        self.window.keep_reduction();
+    }
+
+    fn undo(&mut self, _now: Instant) -> bool {
         // §4.9: everything as it was, the epoch too.
-        if self.window.undo() {
+        let undone = self.window.undo();
+        if undone {
             self.curve = self.before;
         }
+        undone
     }
 
     fn on_idle(&mut self, now: Instant, idle_ns: u64, rto_ns: u64) {

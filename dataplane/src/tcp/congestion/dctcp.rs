@@ -99,8 +99,12 @@ impl CongestionControl for Dctcp {
         self.reno.on_timeout(now, flight_octets, first);
     }
 
-    fn undo(&mut self, now: Instant) {
-        self.reno.undo(now);
+    fn keep_reduction(&mut self) {
+        self.reno.keep_reduction();
+    }
+
+    fn undo(&mut self, now: Instant) -> bool {
+        self.reno.undo(now)
     }
 
     fn on_idle(&mut self, now: Instant, idle_ns: u64, rto_ns: u64) {

@@ -139,8 +139,12 @@ impl CongestionControl for Congestion {
         whichever!(self, algorithm => algorithm.on_timeout(now, flight_octets, first));
     }
 
-    fn undo(&mut self, now: Instant) {
-        whichever!(self, algorithm => algorithm.undo(now));
+    fn keep_reduction(&mut self) {
+        whichever!(self, algorithm => algorithm.keep_reduction());
+    }
+
+    fn undo(&mut self, now: Instant) -> bool {
+        whichever!(self, algorithm => algorithm.undo(now))
     }
 
     fn on_idle(&mut self, now: Instant, idle_ns: u64, rto_ns: u64) {

@@ -73,8 +73,12 @@ impl CongestionControl for NewReno {
         self.window.time_out(flight_octets / 2, first);
     }
 
-    fn undo(&mut self, _now: Instant) {
-        self.window.undo();
+    fn keep_reduction(&mut self) {
+        self.window.keep_reduction();
+    }
+
+    fn undo(&mut self, _now: Instant) -> bool {
+        self.window.undo()
     }
 
     fn on_idle(&mut self, _now: Instant, idle_ns: u64, rto_ns: u64) {

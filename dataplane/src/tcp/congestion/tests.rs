@@ -202,20 +202,39 @@ fn a_reduction_for_nothing_is_undone() {
     for mut congestion in all() {
         lose(&mut congestion, Instant::ZERO, 40);
         let before = (congestion.window_octets(), congestion.threshold_octets());
-        for signal in [Signal::Loss, Signal::Ecn] {
-            congestion.on_congestion(Instant::ZERO, 6000, signal);
-            congestion.set_window(3000);
-            congestion.undo(Instant::ZERO);
-            assert_eq!((congestion.window_octets(), congestion.threshold_octets()), before);
-        }
+        congestion.on_congestion(Instant::ZERO, 6000, Signal::Loss);
+        congestion.set_window(3000);
+        assert!(congestion.undo(Instant::ZERO));
+        assert_eq!((congestion.window_octets(), congestion.threshold_octets()), before);
         congestion.on_timeout(Instant::ZERO, 6000, true);
         congestion.on_timeout(Instant::ZERO, 1000, false);
-        congestion.undo(Instant::ZERO);
+        assert!(congestion.undo(Instant::ZERO));
         assert_eq!((congestion.window_octets(), congestion.threshold_octets()), before);
         // Once only.
         congestion.set_window(5000);
-        congestion.undo(Instant::ZERO);
+        assert!(!congestion.undo(Instant::ZERO));
         assert_eq!(congestion.window_octets(), 5000);
+    }
+}
+
+/// RFC 3168 §6.1.2: a mark says that there is congestion, whatever comes of a loss before or beside it.
+#[test]
+fn a_reduction_for_a_mark_stays() {
+    for mut congestion in all() {
+        congestion.on_congestion(Instant::ZERO, 8000, Signal::Loss);
+        congestion.on_recovered(Instant::ZERO);
+        congestion.on_congestion(Instant::ZERO, 4000, Signal::Ecn);
+        let reduced = congestion;
+        assert!(!congestion.undo(Instant::ZERO));
+        assert_eq!(format!("{congestion:?}"), format!("{reduced:?}"), "nothing has changed");
+
+        // The recovery ends as if it had repaired a loss.
+        congestion.on_congestion(Instant::ZERO, 8000, Signal::Loss);
+        let threshold = congestion.threshold_octets();
+        congestion.keep_reduction();
+        congestion.set_window(3000);
+        assert!(!congestion.undo(Instant::ZERO));
+        assert_eq!((congestion.window_octets(), congestion.threshold_octets()), (threshold, threshold));
     }
 }
 
@@ -387,7 +406,7 @@ fn cubic_undoes_a_reduction_with_its_curve() {
     lose(&mut cubic, Instant::ZERO, 100);
     let mut now = run(&mut cubic, Instant::ZERO, at_ms(2000), 100 * MILLISECOND);
     cubic.on_congestion(now, 95 * EMSS, Signal::Loss);
-    cubic.undo(now);
+    assert!(cubic.undo(now));
     for (millis, window) in [(3000, 99.279), (6000, 102.267), (8000, 121.653)] {
         now = run(&mut cubic, now, at_ms(millis), 100 * MILLISECOND);
         close(segments(&cubic), window, 0.015);
@@ -546,7 +565,7 @@ fn bounds_hold_whatever_happens() {
                 1 => congestion.on_congestion(now, flight_octets, Signal::Ecn),
                 2 => congestion.on_recovered(now),
                 3 => congestion.on_timeout(now, flight_octets, rng.bool()),
-                4 => congestion.undo(now),
+                4 => _ = congestion.undo(now),
                 5 => congestion.on_idle(now, rng.u64(0..=now.as_nanos()), rtt_ns),
                 6 => congestion.set_window(rng.u32(..)),
                 7 if rng.u8(0..10) == 0 => {

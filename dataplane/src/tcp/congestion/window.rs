@@ -21,7 +21,7 @@ pub(super) struct Window {
     /// Slow start follows a timeout.
     after_timeout: bool,
     hystart: HyStart,
-    /// Window and threshold before the last reduction, until it is undone.
+    /// Window and threshold before the last reduction, as long as it may be undone.
     before: Option<(u32, u32)>,
 }
 
@@ -89,12 +89,19 @@ impl Window {
 
     /// Begins a reduction to `threshold_octets`, at least two segments (RFC 5681 equation 4).
     pub(super) fn reduce(&mut self, threshold_octets: u32, signal: Signal) {
-        self.before = Some((self.octets, self.threshold_octets));
+        let before = (self.octets, self.threshold_octets);
         self.set_threshold(threshold_octets);
         self.after_timeout = false;
         match signal {
-            Signal::Loss => self.recovering = true,
-            Signal::Ecn => self.set(self.threshold_octets),
+            Signal::Loss => {
+                self.before = Some(before);
+                self.recovering = true;
+            }
+            Signal::Ecn => {
+                // A mark is no guess. Undoing a reduction before it would undo this one too.
+                self.before = None;
+                self.set(self.threshold_octets);
+            }
         }
     }
 
@@ -119,9 +126,15 @@ impl Window {
         self.after_timeout = true;
     }
 
-    /// Undoes the last reduction. Returns true if there was one.
+    /// Has the last reduction stay.
+    pub(super) const fn keep_reduction(&mut self) {
+        self.before = None;
+    }
+
+    /// Undoes the last reduction, unless it stays, and ends loss recovery. Returns true if it has undone one.
     pub(super) fn undo(&mut self) -> bool {
         let Some((octets, threshold_octets)) = self.before.take() else {
+            self.recovered();
             return false;
         };
         self.set(self.octets.max(octets));
