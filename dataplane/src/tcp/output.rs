@@ -133,7 +133,8 @@ impl Connection {
         if let Some(segment) = self.next_unsent(now, probe, pools) {
             return Some(self.data(now, segment));
         }
-        if probe && let Some(segment) = self.send.queue.resend_last(&mut pools.segments, now) {
+        let (segments, budget) = (&mut pools.segments, &mut pools.scan_budget);
+        if probe && let Some(segment) = self.send.queue.resend_last(segments, budget, now) {
             self.counters.retransmitted_as_probe += 1;
             self.recovery.tail_probe = Some(TailProbe { end: self.send.queue.nxt(), retransmission: true });
             self.arm_retransmit(now);

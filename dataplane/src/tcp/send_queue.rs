@@ -10,6 +10,8 @@ use crate::pool::{List, NodeId};
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
+use super::scan_budget::ScanBudget;
+
 use group::SegmentGroup;
 
 pub use group::{Segment, SegmentPool, SegmentState, SendPayload};
@@ -331,11 +333,10 @@ impl SendQueue {
     pub fn resend_last<P: SendPayload>(
         &mut self,
         pool: &mut SegmentPool<P>,
+        budget: &mut ScanBudget,
         now: Instant,
     ) -> Option<Segment<P>> {
-        // The last segment sent is the last of the list, unless others are queued after it; then those are
-        // sent first.
-        let node = self.groups.back()?;
+        let node = self.last_sent(pool, budget)?;
         let group = pool.get(node)?;
         let (state, octets, count) = (group.first.state, group.first.octets, group.count);
         match state {
@@ -350,6 +351,19 @@ impl SendQueue {
         let segment = &mut pool.get_mut(node)?.first;
         segment.mark_sent(now);
         Some(*segment)
+    }
+
+    /// The group of the last segment sent: the last of all, unless segments wait to be sent.
+    fn last_sent<P>(&self, pool: &SegmentPool<P>, budget: &mut ScanBudget) -> Option<NodeId> {
+        let Some(unsent) = self.next else { return self.groups.back() };
+        let mut at = self.groups.front().filter(|front| *front != unsent)?;
+        while let Some(after) = pool.next(at)
+            && after != unsent
+        {
+            budget.spend_one();
+            at = after;
+        }
+        Some(at)
     }
 
     /// Cuts the next unsent segment so that its first part has `octets` octets. Returns false if it is not

@@ -119,15 +119,20 @@ fn a_cut_segment_loses_nothing() {
     assert_eq!(counts(&queue), (300, 0, 0));
 }
 
+/// RFC 8985 §7.3: the last segment that was sent, whether others wait to be sent or not.
 #[test]
 fn the_last_segment_is_sent_again_as_a_probe() {
-    let (mut queue, mut pool) = queue(&[100, 200]);
-    sent(&mut queue, &mut pool);
-    assert!(queue.resend_last(&mut pool, Instant::ZERO).is_none(), "new data goes first");
-    sent(&mut queue, &mut pool);
-    let probe = queue.resend_last(&mut pool, Instant::ZERO).map(|s| (s.payload, s.transmissions));
-    assert_eq!(probe, Some(('b', 2)));
-    assert_eq!(counts(&queue), (300, 0, 0));
+    let (mut queue, mut pool) = queue(&[100, 200, 300]);
+    let probe = |queue: &mut SendQueue, pool: &mut SegmentPool<char>| {
+        let probe = queue.resend_last(pool, &mut ScanBudget::new(), Instant::ZERO);
+        probe.map(|segment| (segment.payload, segment.transmissions))
+    };
+    assert_eq!(probe(&mut queue, &mut pool), None, "nothing was sent");
+    for (name, in_flight) in [('a', 100), ('b', 300), ('c', 600)] {
+        sent(&mut queue, &mut pool);
+        assert_eq!(probe(&mut queue, &mut pool), Some((name, 2)));
+        assert_eq!(counts(&queue), (in_flight, 0, 0));
+    }
 }
 
 /// While more than half of a pool is in use, a queue takes no more segments than will be sent at once, but
@@ -232,7 +237,7 @@ impl End {
                 });
             }
             3 => return queue.resend_lost(pool, now).map(seen),
-            4 => return queue.resend_last(pool, now).map(seen),
+            4 => return queue.resend_last(pool, budget, now).map(seen),
             5 => _ = queue.split(pool, length),
             6 => _ = queue.split_lost(pool, length),
             7 => queue.unmark_lost(pool),
