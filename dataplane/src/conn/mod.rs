@@ -46,7 +46,7 @@ mod wheel;
 
 pub(crate) use backlog_shares::Stage;
 pub(crate) use initial_numbers::InitialNumbers;
-pub(crate) use left_ports::LeftPorts;
+pub(crate) use left_ports::{HeldSyn, LeftPorts};
 pub use listen_address::{ListenAddress, Scope};
 pub(crate) use listeners::{ListenerIndex, Listeners};
 pub(crate) use orphans::Orphans;

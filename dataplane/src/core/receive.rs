@@ -3,6 +3,7 @@
 
 use std::vec::Drain;
 
+use crate::conn::HeldSyn;
 use crate::device::Device;
 use crate::drops::DropCause;
 use crate::endpoint::{Burst, BurstOutcome, Outcome, Unreachable};
@@ -129,7 +130,7 @@ impl<D: Device> Core<D> {
     #[inline(never)]
     fn on_other_frame(&mut self, now: Instant, frame: D::Frame, ingress: Ingress) {
         let inbound = self.host.receive(now, frame, ingress);
-        self.on_inbound(now, inbound);
+        self.on_inbound(now, inbound, ingress);
     }
 
     /// Begins to use the host's addresses that are due, and schedules the connections that wait for
@@ -151,9 +152,11 @@ impl<D: Device> Core<D> {
         self.walks_on = true;
     }
 
-    fn on_inbound(&mut self, now: Instant, inbound: Result<Inbound<D::Frame>, DropCause>) {
+    fn on_inbound(&mut self, now: Instant, inbound: Result<Inbound<D::Frame>, DropCause>, ingress: Ingress) {
         let handled = match inbound {
-            Ok(Inbound::Segment(segment, header, frame)) => self.on_tcp(now, &segment, header, frame),
+            Ok(Inbound::Segment(segment, header, frame)) => {
+                self.on_tcp(now, &segment, header, frame, ingress)
+            }
             Ok(Inbound::IcmpError(error)) => self.on_icmp_error(now, &error),
             Ok(Inbound::NeighbourResolved(neighbour)) => {
                 debug_assert!(
@@ -203,6 +206,7 @@ impl<D: Device> Core<D> {
         segment: &Segment,
         mut header: Header,
         frame: D::Frame,
+        ingress: Ingress,
     ) -> Result<(), DropCause> {
         let key = FlowKey::of_received(&segment.flow);
         if header.flags.contains(Flags::SYN) && !key.remote.is_ipv4() {
@@ -211,7 +215,7 @@ impl<D: Device> Core<D> {
         }
         let (slot, frame) = match self.endpoints.table.find(&key) {
             Some(slot) => (slot, frame),
-            None => match self.opener(now).on_unmatched_segment(key, segment, &header, frame)? {
+            None => match self.opener(now).on_unmatched_segment(key, segment, &header, frame, ingress)? {
                 Some(OpenedByCookie { slot, frame }) => (slot, frame),
                 None => return Ok(()),
             },
@@ -224,8 +228,8 @@ impl<D: Device> Core<D> {
     /// Returns true.
     #[cold]
     pub(super) fn take_held_syns(&mut self, now: Instant) -> bool {
-        while let Some(frame) = self.handshakes.left_ports.pop(now) {
-            self.on_other_frame(now, frame, Ingress::Wire);
+        while let Some(HeldSyn { frame, ingress }) = self.handshakes.left_ports.pop(now) {
+            self.on_other_frame(now, frame, ingress);
         }
         true
     }

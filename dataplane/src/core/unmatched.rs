@@ -1,10 +1,11 @@
 //! Segments that belong to no connection in the table (RFC 9293 §3.10.7.1 and §3.10.7.2): each opens one,
 //! belongs to one in TIME-WAIT, or is answered with a RST.
 
-use crate::conn::TimeWaitOutcome;
+use crate::conn::{HeldSyn, TimeWaitOutcome};
 use crate::device::Device;
 use crate::drops::DropCause;
 use crate::net::flow::FlowKey;
+use crate::net::input::Ingress;
 use crate::wire::segment::Segment;
 use crate::wire::tcp::{Flags, Header, SeqNumber};
 
@@ -26,6 +27,7 @@ impl<D: Device> Opener<'_, D> {
         segment: &Segment,
         header: &Header,
         frame: D::Frame,
+        ingress: Ingress,
     ) -> Result<Option<OpenedByCookie<D::Frame>>, DropCause> {
         let now = self.now;
         let iss_min = self.on_segment_in_time_wait(key, header, segment.payload_octets)?;
@@ -49,10 +51,13 @@ impl<D: Device> Opener<'_, D> {
             }
         }
         let frame = match kind {
-            Flags::SYN => match self.handshakes.left_ports.hold(now, key.local_port, frame) {
-                Ok(()) => return Ok(None),
-                Err(frame) => frame,
-            },
+            Flags::SYN => {
+                let syn = HeldSyn { frame, ingress };
+                match self.handshakes.left_ports.hold(now, key.local_port, syn) {
+                    Ok(()) => return Ok(None),
+                    Err(syn) => syn.frame,
+                }
+            }
             _ => frame,
         };
         if let Some(reset) = self.handshakes.resets.reply_to(now, segment, self.host) {

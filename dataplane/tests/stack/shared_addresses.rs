@@ -8,8 +8,9 @@ use crate::common::link::{Link, Octets, arp_frame, arp_in, conflicts, frame, ip_
 use warpline_dataplane::core::Config;
 use warpline_dataplane::limits;
 use warpline_dataplane::net::addresses::Presence;
-use warpline_dataplane::ring::Command;
+use warpline_dataplane::ring::{Command, ConnectError, Event};
 use warpline_dataplane::statistics::DropCause;
+use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::{Instant, MILLISECOND, SECOND};
 use warpline_dataplane::wire::arp::Operation;
 use warpline_dataplane::wire::checksum;
@@ -179,6 +180,48 @@ fn a_syn_waits_for_a_listener_that_has_just_left() {
     link.pass_ms(HELD_SYN_MS);
     assert_eq!(answered(&mut link).flags, Flags::RST | Flags::ACK);
     assert_eq!(link.dropped(DropCause::NoConnection), refused + 1);
+}
+
+/// The host's own SYN, whose checksum nobody has computed, waits as that of a peer does.
+#[test]
+fn a_syn_of_the_host_itself_waits_for_a_listener() {
+    let mut link = link();
+    let listen = || Command::Listen { address: None, port: LISTENED, backlog: 4, tcp: None };
+    let unlisten = || Command::Unlisten { address: None, port: LISTENED };
+    let connect = |token| Command::Connect {
+        token,
+        local: None,
+        remote: SocketAddr::new(ours().into(), LISTENED),
+        timeout_ns: 600 * SECOND,
+        tcp: None,
+        octets: Box::default(),
+    };
+    link.command(listen());
+    link.command(unlisten());
+    link.command(connect(1));
+    link.settle();
+    link.pass_ms(HELD_SYN_MS / 2);
+    assert!(link.events.is_empty(), "{:?}", link.events);
+    link.command(listen());
+    link.settle();
+    let opened = |event: &Event| matches!(event, Event::Accepted { .. } | Event::Connected { token: 1, .. });
+    assert_eq!(link.events.iter().filter(|event| opened(event)).count(), 2, "{:?}", link.events);
+    // One that nobody comes back for is refused when its time is over.
+    link.events.clear();
+    link.command(unlisten());
+    link.command(connect(2));
+    link.settle();
+    link.pass_ms(HELD_SYN_MS - 1);
+    assert!(link.events.is_empty(), "{:?}", link.events);
+    link.pass_ms(2);
+    let refused = ConnectError::Closed(CloseReason::Refused);
+    let failed =
+        |event: &Event| matches!(event, Event::ConnectFailed { token: 2, error } if *error == refused);
+    assert!(link.events.iter().any(failed), "{:?}", link.events);
+    for cause in [DropCause::PartialChecksum, DropCause::TcpChecksum, DropCause::BadSource] {
+        assert_eq!(link.dropped(cause), 0, "{cause:?}");
+    }
+    link.nothing();
 }
 
 /// The core asks for its neighbours itself, and opens connections from its own ports.
