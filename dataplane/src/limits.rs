@@ -509,8 +509,8 @@ pub const TIME_WAITS_ENDED_TOGETHER: usize = 64;
 /// old from new (RFC 6191).
 pub const TIME_WAIT_REST_NS: u64 = SECOND;
 /// Acknowledgements of one connection that segments out of place ask for, in [`CHALLENGE_SPAN_NS`]
-/// (RFC 5961 §7 gives these numbers as an example). Two ends that disagree answer each other no faster than
-/// this.
+/// (RFC 5961 §7 gives these numbers as an example), and those that probes ask for. Two ends that disagree
+/// answer each other no faster than this.
 pub const CHALLENGES_PER_SPAN: u8 = 10;
 /// The span of time [`CHALLENGES_PER_SPAN`] is for.
 pub const CHALLENGE_SPAN_NS: u64 = 5 * SECOND;

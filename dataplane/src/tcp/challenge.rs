@@ -12,9 +12,11 @@
 //! A probe of a live peer, for its window or because it was silent (RFC 9293 §3.8.4, §3.8.6.1), has the
 //! sequence number before the next. It counts for its connection only: the keepalives of some ten thousand
 //! connections are more than the core's limit, and one that is not answered in time ends its connection. It
-//! shows a stranger nothing of other connections, and nobody finds the number by chance.
+//! shows a stranger nothing of other connections, and nobody finds the number by chance. It has a count of
+//! its own: a stranger uses up the other answers without any number, and a probe is answered all the same.
 
 use crate::limits;
+use crate::rate_limit::RateLimit;
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, SeqNumber};
 
@@ -24,23 +26,39 @@ use super::disposition::Refusal;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Challenges {
     began: Instant,
-    count: u8,
+    /// Those that count against the limit of the core too.
+    of_core: u8,
+    /// Those to probes.
+    to_probes: u8,
 }
 
 impl Challenges {
     pub(super) const fn new() -> Self {
-        Self { began: Instant::ZERO, count: 0 }
+        Self::begin(Instant::ZERO)
     }
 
-    /// Whether the limit of this connection allows another answer at `now`; it counts then.
-    pub(super) fn admit(&mut self, now: Instant) -> bool {
-        if now - self.began >= limits::CHALLENGE_SPAN_NS {
-            *self = Self { began: now, count: 0 };
-        }
-        let allowed = self.count < limits::CHALLENGES_PER_SPAN;
-        self.count += u8::from(allowed);
-        allowed
+    const fn begin(now: Instant) -> Self {
+        Self { began: now, of_core: 0, to_probes: 0 }
     }
+
+    /// Whether `limit` allows another answer at `now`; it counts then.
+    pub(super) fn admit(&mut self, now: Instant, limit: Limit, core: &mut RateLimit) -> bool {
+        if now - self.began >= limits::CHALLENGE_SPAN_NS {
+            *self = Self::begin(now);
+        }
+        match limit {
+            Limit::None => true,
+            Limit::Connection => admit_one(&mut self.to_probes),
+            Limit::Core => admit_one(&mut self.of_core) && core.admit(now),
+        }
+    }
+}
+
+/// Whether a connection may send one more of the answers that `count` counts.
+fn admit_one(count: &mut u8) -> bool {
+    let allowed = *count < limits::CHALLENGES_PER_SPAN;
+    *count += u8::from(allowed);
+    allowed
 }
 
 /// The limits that the answer to a refused segment counts against.
@@ -48,9 +66,9 @@ impl Challenges {
 pub(super) enum Limit {
     /// None: it is always answered.
     None,
-    /// That of its connection.
+    /// That of its connection for answers to probes.
     Connection,
-    /// That of its connection, and that of the core.
+    /// That of its connection for all others, and that of the core.
     Core,
 }
 

@@ -264,7 +264,7 @@ impl Connection {
             State::SynReceived => Limit::Core,
             _ => limit_of(refusal, header, payload_octets, self.receive.queue.nxt()),
         };
-        if self.ack.owed > owed && !self.may_answer(now, limit, challenges) {
+        if self.ack.owed > owed && !self.challenges.admit(now, limit, challenges) {
             self.ack.owed = owed;
             return Refusal::RateLimited;
         }
@@ -553,15 +553,6 @@ impl Connection {
     /// Owes another acknowledgement at once.
     pub(super) fn owe_ack(&mut self) {
         self.ack.owe_another();
-    }
-
-    /// Whether `limit` allows another acknowledgement at `now`.
-    fn may_answer(&mut self, now: Instant, limit: Limit, core: &mut RateLimit) -> bool {
-        match limit {
-            Limit::None => true,
-            Limit::Connection => self.challenges.admit(now),
-            Limit::Core => self.challenges.admit(now) && core.admit(now),
-        }
     }
 }
 
