@@ -174,7 +174,7 @@ impl<'c, P: SendPayload, F> Acknowledgement<'c, P, F> {
         accepted.delivery.acked_octets = (acknowledged.ack - accepted.una).max(0) as u32;
         accepted.deliver_in_order(acknowledged);
         accepted.tcp.send.una = acknowledged.ack;
-        accepted.record_progress();
+        accepted.record_progress(acknowledged.echo);
         accepted.tcp.recovery.duplicate_acks = 0;
         if accepted.tcp.may_have_lost(&accepted.pools.segments) {
             accepted.repair(acknowledged.ack, true);
@@ -234,7 +234,7 @@ impl<'c, P: SendPayload, F> Acknowledgement<'c, P, F> {
         self.delivery = self.deliver(Acknowledged { ack: data_ack, echo }, &selective);
         self.tcp.send.una = ack;
         if kind.advanced {
-            self.record_progress();
+            self.record_progress(echo);
         }
         self.judge_tail_probe(ack, &selective, duplicate && !self.delivery.newly_sacked);
         self.count_duplicates(kind);
@@ -315,12 +315,24 @@ impl<'c, P: SendPayload, F> Acknowledgement<'c, P, F> {
     }
 
     #[inline]
-    fn record_progress(&mut self) {
+    fn record_progress(&mut self, echo: Option<u32>) {
         self.tcp.activity.last_progress = self.now;
         self.tcp.path.on_delivered(self.delivery.largest_octets);
         match self.delivery.rtt_ns {
             Some(rtt_ns) => self.tcp.rtt.sample(self.now, rtt_ns),
-            None => self.tcp.rtt.progress(),
+            None => self.sample_echo(echo),
+        }
+    }
+
+    /// Takes the round-trip time from the timestamp echo of an acknowledgement that advances SND.UNA, where
+    /// every segment that it covers was sent more than once (RFC 7323 §4.1). Without that, a path that has
+    /// become longer than the timeout would have each segment sent twice, and never give a sample.
+    #[cold]
+    fn sample_echo(&mut self, echo: Option<u32>) {
+        let Connection { rtt, timestamps, .. } = &mut *self.tcp;
+        rtt.progress();
+        if let Some(bounds_ns) = echo.and_then(|echo| timestamps.age_ns(self.now, echo)) {
+            rtt.sample_within(self.now, bounds_ns);
         }
     }
 

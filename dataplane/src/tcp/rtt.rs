@@ -1,5 +1,7 @@
 //! Round-trip time and the retransmission timeout (RFC 6298).
 
+use core::ops::RangeInclusive;
+
 use crate::limits;
 use crate::time::Instant;
 
@@ -9,6 +11,8 @@ pub struct RttEstimator {
     /// SRTT and RTTVAR in nanoseconds, once there is a first sample.
     smoothed_ns: Option<(u64, u64)>,
     /// Timeouts in a row without an acknowledgement of new data.
+    timeouts: u8,
+    /// How often the timeout was doubled since the last sample.
     backoff: u8,
     /// The SYN was not answered in time.
     lost_syn: bool,
@@ -22,6 +26,7 @@ impl RttEstimator {
     pub const fn new() -> Self {
         Self {
             smoothed_ns: None,
+            timeouts: 0,
             backoff: 0,
             lost_syn: false,
             least_ns: (u64::MAX, u64::MAX),
@@ -29,8 +34,8 @@ impl RttEstimator {
         }
     }
 
-    /// Accepts a sample at `now`. The caller passes only samples of segments that were sent once (Karn's
-    /// algorithm, RFC 6298 §3).
+    /// Accepts a sample at `now`. The caller passes only samples of segments that were sent once, or that a
+    /// timestamp tells apart (Karn's algorithm, RFC 6298 §3).
     pub fn sample(&mut self, now: Instant, rtt_ns: u64) {
         if now - self.span_began >= limits::LEAST_RTT_SPAN_NS {
             self.least_ns = (u64::MAX, self.least_ns.0);
@@ -45,7 +50,15 @@ impl RttEstimator {
                 ((7 * srtt + rtt_ns) / 8, rttvar)
             }
         });
-        self.backoff = 0;
+        (self.timeouts, self.backoff) = (0, 0);
+    }
+
+    /// Accepts a sample at `now` that a coarse clock has measured: it lies in `bounds_ns`. It counts as the
+    /// time there that is nearest to the smoothed one, so a round-trip time far below a tick stays as it is.
+    pub fn sample_within(&mut self, now: Instant, bounds_ns: RangeInclusive<u64>) {
+        let (least_ns, most_ns) = bounds_ns.into_inner();
+        let nearest_ns = self.smoothed_ns().map_or(most_ns, |srtt| srtt.clamp(least_ns, most_ns));
+        self.sample(now, nearest_ns);
     }
 
     /// The smoothed round-trip time in nanoseconds, once known.
@@ -80,25 +93,28 @@ impl RttEstimator {
         base.clamp(limits::MIN_RTO_NS, limits::MAX_RTO_NS)
     }
 
-    /// The handshake is complete, but its timer had expired: until there is a sample, the timeout is longer
-    /// (RFC 6298 §5.7).
+    /// The handshake is complete, but its timer had expired: until there is a sample, the timeout is a longer
+    /// one, not backed off (RFC 6298 §5.7).
     pub fn on_lost_syn(&mut self) {
         self.lost_syn = true;
+        self.backoff = 0;
     }
 
     /// Doubles the timeout (RFC 6298 §5.5).
     pub fn back_off(&mut self) {
+        self.timeouts = self.timeouts.saturating_add(1);
         self.backoff = self.backoff.saturating_add(1);
     }
 
-    /// New data was acknowledged: the path works, the timeout is the estimated one again.
+    /// New data was acknowledged without a sample: the path works. The timeout stays backed off until there
+    /// is one, because it may have been too short (RFC 6298 §5, RFC 8961 §4).
     pub fn progress(&mut self) {
-        self.backoff = 0;
+        self.timeouts = 0;
     }
 
     /// Timeouts in a row.
     pub const fn timeouts_in_a_row(&self) -> u8 {
-        self.backoff
+        self.timeouts
     }
 }
 
@@ -149,6 +165,36 @@ mod tests {
         }
         assert_eq!(rtt.rto_ns(), limits::MAX_RTO_NS);
         rtt.progress();
-        assert_eq!(rtt.rto_ns(), limits::MIN_RTO_NS);
+        assert_eq!((rtt.timeouts_in_a_row(), rtt.rto_ns()), (0, limits::MAX_RTO_NS), "no sample");
+        rtt.sample(NOW, MILLISECOND);
+        assert_eq!((rtt.timeouts_in_a_row(), rtt.rto_ns()), (0, limits::MIN_RTO_NS));
+    }
+
+    /// RFC 6298 §5.7.
+    #[test]
+    fn a_lost_syn_leaves_a_longer_timeout() {
+        let mut rtt = RttEstimator::new();
+        rtt.back_off();
+        rtt.back_off();
+        rtt.progress();
+        rtt.on_lost_syn();
+        assert_eq!(rtt.rto_ns(), limits::INITIAL_RTO_AFTER_LOST_SYN_NS);
+    }
+
+    /// A clock of milliseconds says nothing new of a path of microseconds, and much of one that has become
+    /// longer.
+    #[test]
+    fn a_coarse_sample_is_no_finer_than_it_is() {
+        let mut rtt = RttEstimator::new();
+        rtt.sample_within(NOW, 0..=MILLISECOND);
+        assert_eq!(rtt.smoothed_ns(), Some(MILLISECOND), "the longest, if nothing is known");
+        let mut rtt = RttEstimator::new();
+        rtt.sample(NOW, 20_000);
+        rtt.sample_within(NOW, 0..=MILLISECOND);
+        assert_eq!((rtt.smoothed_ns(), rtt.least_ns()), (Some(20_000), Some(20_000)));
+        rtt.back_off();
+        rtt.sample_within(NOW, 80 * MILLISECOND..=82 * MILLISECOND);
+        assert_eq!(rtt.smoothed_ns(), Some((7 * 20_000 + 80 * MILLISECOND) / 8));
+        assert_eq!(rtt.timeouts_in_a_row(), 0);
     }
 }

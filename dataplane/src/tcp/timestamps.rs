@@ -1,5 +1,8 @@
 //! The timestamps option and protection against wrapped sequence numbers (RFC 7323 §3 to §5).
 
+use core::ops::RangeInclusive;
+
+use crate::limits;
 use crate::time::{Instant, MILLISECOND, SECOND};
 use crate::wire::tcp::{SeqNumber, Timestamps};
 
@@ -44,6 +47,18 @@ impl TimestampClock {
         Timestamps { value: self.value(now), echo: self.recent }
     }
 
+    /// Returns the least and the most nanoseconds from when a segment was sent with the value `echo` of our
+    /// clock until `now`; `None` if the ends have not agreed on timestamps, or none was sent with it within
+    /// the longest timeout.
+    ///
+    /// Example: a segment is sent at 7.9 ms and echoed at 10.1 ms. The values are 7 and 10, so it took 2 ms
+    /// to 4 ms.
+    pub(super) fn age_ns(&self, now: Instant, echo: u32) -> Option<RangeInclusive<u64>> {
+        let ticks = u64::from(self.value(now).wrapping_sub(echo));
+        let is_credible = self.negotiated && ticks * MILLISECOND <= limits::MAX_RTO_NS;
+        is_credible.then(|| ticks.saturating_sub(1) * MILLISECOND..=(ticks + 1) * MILLISECOND)
+    }
+
     /// The offset of the clock, and TS.Recent.
     pub(super) const fn values(&self) -> (u32, u32) {
         (self.offset, self.recent)
@@ -80,6 +95,7 @@ pub(super) const fn is_before(a: u32, b: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::MICROSECOND;
 
     const NOW: Instant = Instant::from_nanos(5 * SECOND);
 
@@ -88,6 +104,19 @@ mod tests {
         let clocks = TimestampClock::new(u32::MAX - 4999);
         assert_eq!(clocks.value(NOW), 0, "5000 ticks bring it over the wrap");
         assert_eq!(clocks.value(NOW + MILLISECOND), 1);
+    }
+
+    #[test]
+    fn an_echo_says_how_long_ago_it_was_sent() {
+        let mut clocks = TimestampClock::new(u32::MAX - 4999);
+        let sent = clocks.value(NOW + 7900 * MICROSECOND);
+        let echoed = NOW + 10_100 * MICROSECOND;
+        assert_eq!(clocks.age_ns(echoed, sent), None, "timestamps are not in use");
+        clocks.start(NOW, 5);
+        assert_eq!(clocks.age_ns(echoed, sent), Some(2 * MILLISECOND..=4 * MILLISECOND));
+        assert_eq!(clocks.age_ns(echoed, clocks.value(echoed)), Some(0..=MILLISECOND));
+        assert_eq!(clocks.age_ns(echoed, clocks.value(echoed).wrapping_add(1)), None, "not sent yet");
+        assert_eq!(clocks.age_ns(echoed + limits::MAX_RTO_NS, sent), None, "not credible");
     }
 
     /// §5.3: older timestamps are refused, across the wrap too, unless the one remembered is very old itself.

@@ -127,7 +127,9 @@ impl End {
 }
 
 fn from_peer(now: Instant, flags: Flags, ack: SeqNumber, sack: &[(SeqNumber, SeqNumber)]) -> Header {
-    let clock = Timestamps { value: (now.as_nanos() / 1_000_000) as u32, echo: 99 };
+    let ticks = (now.as_nanos() / 1_000_000) as u32;
+    // Of a segment that was sent a millisecond before.
+    let clock = Timestamps { value: ticks, echo: 99 + ticks - 1 };
     Header {
         seq: if flags.contains(Flags::SYN) { PEER_ISS } else { PEER_ISS + 1 },
         ack,
