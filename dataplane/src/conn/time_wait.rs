@@ -65,14 +65,17 @@ pub(crate) enum TimeWaitOutcome {
 }
 
 impl TimeWaitState {
-    /// Returns the disposition of a segment with `payload_octets` of payload (RFC 9293 §3.10.7.4).
-    fn on_segment(&self, header: &Header, payload_octets: usize) -> Disposition {
+    /// Returns the disposition of a segment with `payload_octets` of payload (RFC 9293 §3.10.7.4). A new
+    /// connection would use timestamps, if its peer offers them, only if `uses_timestamps` is true.
+    fn on_segment(&self, header: &Header, payload_octets: usize, uses_timestamps: bool) -> Disposition {
         let flags = header.flags;
         if flags.contains(Flags::RST) {
             // RFC 1337 §3, (F1): a forged or repeated RST must not cut the wait short.
             return Disposition::Drop;
         }
-        if flags & (Flags::SYN | Flags::ACK | Flags::FIN) == Flags::SYN && self.is_new(header) {
+        if flags & (Flags::SYN | Flags::ACK | Flags::FIN) == Flags::SYN
+            && self.is_new(header, uses_timestamps)
+        {
             return Disposition::Reopen(self.next_iss_min());
         }
         if flags.contains(Flags::SYN) {
@@ -96,10 +99,12 @@ impl TimeWaitState {
         self.snd_nxt + 0x1_0000
     }
 
-    /// Returns true if a SYN certainly does not belong to the old connection (RFC 6191 §2).
-    fn is_new(&self, syn: &Header) -> bool {
+    /// Returns true if a SYN certainly does not belong to the old connection (RFC 6191 §2). Its timestamp
+    /// counts only if the new connection would use timestamps too: without them nothing but sequence numbers
+    /// protects the new connection from segments of the old one.
+    fn is_new(&self, syn: &Header, uses_timestamps: bool) -> bool {
         let is_after = syn.seq >= self.rcv_nxt;
-        match (self.clocks, syn.options.timestamps) {
+        match (self.clocks, syn.options.timestamps.filter(|_| uses_timestamps)) {
             (Some(clocks), Some(Timestamps { value, .. })) => {
                 let ahead = value.wrapping_sub(clocks.recent).cast_signed();
                 ahead > 0 || (ahead == 0 && is_after)
@@ -188,7 +193,7 @@ impl TimeWaitTable {
     }
 
     /// Returns the state of a connection whose wait is not over at `now`.
-    pub(crate) fn get(&self, now: Instant, key: &FlowKey) -> Option<TimeWaitState> {
+    fn get(&self, now: Instant, key: &FlowKey) -> Option<TimeWaitState> {
         if self.by_key.len() == 0 {
             return None;
         }
@@ -220,31 +225,33 @@ impl TimeWaitTable {
         evicts
     }
 
-    /// Handles a segment of `payload_octets` for the connection `key`, which is in the table with `state`.
-    /// `acknowledgements` bounds the rate of replies.
+    /// Handles a segment of `payload_octets` for the connection `key`; returns `None` if that is not in the
+    /// table. A new connection would use timestamps only if `uses_timestamps` is true. `acknowledgements`
+    /// bounds the rate of replies.
     pub(crate) fn on_segment(
         &mut self,
         now: Instant,
         key: &FlowKey,
-        state: &TimeWaitState,
         header: &Header,
         payload_octets: usize,
+        uses_timestamps: bool,
         acknowledgements: &mut RateLimit,
-    ) -> TimeWaitOutcome {
-        let acknowledges = match state.on_segment(header, payload_octets) {
-            Disposition::Reopen(iss_min) => return TimeWaitOutcome::Reopen(iss_min),
-            Disposition::Drop => return TimeWaitOutcome::Drop(DropCause::WrongState),
+    ) -> Option<TimeWaitOutcome> {
+        let state = self.get(now, key)?;
+        let acknowledges = match state.on_segment(header, payload_octets, uses_timestamps) {
+            Disposition::Reopen(iss_min) => return Some(TimeWaitOutcome::Reopen(iss_min)),
+            Disposition::Drop => return Some(TimeWaitOutcome::Drop(DropCause::WrongState)),
             Disposition::AcknowledgeFin => {
                 self.restart(now, key);
                 true
             }
             Disposition::Acknowledge => self.may_acknowledge(now, key),
         };
-        if acknowledges && acknowledgements.admit(now) {
+        Some(if acknowledges && acknowledgements.admit(now) {
             TimeWaitOutcome::Reply(state.acknowledgement(now))
         } else {
             TimeWaitOutcome::Drop(DropCause::RateLimited)
-        }
+        })
     }
 
     /// Restarts the wait of a connection.
@@ -383,10 +390,24 @@ mod tests {
             (Some(10), None, END, true),
         ];
         for (recent, value, seq, new) in cases {
-            let disposition = state(recent).on_segment(&header(Flags::SYN, seq, value), 0);
+            let disposition = state(recent).on_segment(&header(Flags::SYN, seq, value), 0, true);
             let expected =
                 if new { Disposition::Reopen(SeqNumber(0xfff0)) } else { Disposition::Acknowledge };
             assert_eq!(disposition, expected, "{recent:?} {value:?} {seq:?}");
+        }
+    }
+
+    /// RFC 6191 §2: the cases in which the new connection would use no timestamps.
+    #[test]
+    fn only_the_number_of_a_syn_counts_without_timestamps() {
+        for recent in [None, Some(10)] {
+            for value in [None, Some(9), Some(10), Some(11)] {
+                for (seq, new) in [(END - 1000, false), (END - 1, false), (END, true), (END + 1000, true)] {
+                    let disposition = state(recent).on_segment(&header(Flags::SYN, seq, value), 0, false);
+                    let reopens = matches!(disposition, Disposition::Reopen(_));
+                    assert_eq!(reopens, new, "{recent:?} {value:?} {seq:?}");
+                }
+            }
         }
     }
 
@@ -410,13 +431,15 @@ mod tests {
             (Flags::SYN | ack, END + 100, 0, Disposition::Acknowledge),
         ];
         for (flags, seq, octets, expected) in cases {
-            assert_eq!(state.on_segment(&header(flags, seq, None), octets), expected, "{flags:?} {seq:?}");
+            let disposition = state.on_segment(&header(flags, seq, None), octets, true);
+            assert_eq!(disposition, expected, "{flags:?} {seq:?}");
         }
     }
 
     #[test]
     fn a_fin_with_an_old_timestamp_does_not_restart_the_wait() {
-        let fin = |value| state(Some(10)).on_segment(&header(Flags::FIN | Flags::ACK, END - 1, value), 0);
+        let header = |value| header(Flags::FIN | Flags::ACK, END - 1, value);
+        let fin = |value| state(Some(10)).on_segment(&header(value), 0, true);
         assert_eq!((fin(Some(10)), fin(Some(9))), (Disposition::AcknowledgeFin, Disposition::Acknowledge));
     }
 

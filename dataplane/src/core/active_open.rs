@@ -45,16 +45,16 @@ impl<D: Device> Opener<'_, D> {
         if let Some(owner) = owner {
             return Err(ConnectError::OtherCore { owner });
         }
+        let behaviour = request.tcp.unwrap_or(self.handshakes.behaviour);
         let found = match port {
-            Some(port) => self.given_port(address, port, remote),
-            None => self.free_port(address, remote, &mut request.ports_tried),
+            Some(port) => self.given_port(address, port, remote, behaviour.timestamps),
+            None => self.free_port(address, remote, behaviour.timestamps, &mut request.ports_tried),
         };
         let Some(FreePort { key, iss_min }) = found else {
             let may_go_on = port.is_none() && request.ports_tried < 2 * self.handshakes.ports.count();
             return if may_go_on { Ok(false) } else { Err(ConnectError::NoPort) };
         };
         let iss = self.initial_number(&key, iss_min);
-        let behaviour = request.tcp.unwrap_or(self.handshakes.behaviour);
         let tcp = tcp::Connection::connect(self.tcp_config(&key, behaviour), iss);
         let open_kind = OpenKind::Active { token: request.token };
         let slot = self.insert_connection(key, open_kind, tcp).ok_or(ConnectError::NoRoom)?;
@@ -80,11 +80,12 @@ impl<D: Device> Opener<'_, D> {
         }
     }
 
-    /// Returns the local port that control has chosen, if it is free towards `remote`.
-    fn given_port(&self, local: IpAddr, port: u16, remote: SocketAddr) -> Option<FreePort> {
+    /// Returns the local port that control has chosen, if it is free towards `remote`. One in TIME-WAIT is
+    /// free only to a connection that offers `timestamps`, as in [`free_port`](Self::free_port).
+    fn given_port(&self, local: IpAddr, port: u16, remote: SocketAddr, timestamps: bool) -> Option<FreePort> {
         let key = key_to(local, port, remote);
         let time_waits = &self.handshakes.time_waits;
-        let reusable = time_waits.reusable(self.now, &key);
+        let reusable = time_waits.reusable(self.now, &key).filter(|_| timestamps);
         let is_free = reusable.is_some() || !time_waits.contains(self.now, &key);
         let is_free = is_free && self.endpoints.table.find(&key).is_none() && !is_itself(&key);
         is_free.then(|| FreePort { key, iss_min: reusable.map(|state| state.next_iss_min()) })
@@ -92,9 +93,15 @@ impl<D: Device> Opener<'_, D> {
 
     /// Returns a free local port for a connection to `remote`, no listening one, whose segments come to this
     /// core, and tries some of those that were not `tried` yet. Ports in TIME-WAIT come last, or in their
-    /// turn where none is unused, and only where timestamps distinguish old segments from new ones (RFC 6191
-    /// §2, from our side: our clock has ticked since).
-    fn free_port(&mut self, local: IpAddr, remote: SocketAddr, tried: &mut u32) -> Option<FreePort> {
+    /// turn where none is unused, and only where the `timestamps` of both connections distinguish old segments
+    /// from new ones (RFC 6191 §2, from our side: our clock has ticked since).
+    fn free_port(
+        &mut self,
+        local: IpAddr,
+        remote: SocketAddr,
+        timestamps: bool,
+        tried: &mut u32,
+    ) -> Option<FreePort> {
         let now = self.now;
         let Handshakes { ports, time_waits, .. } = &mut *self.handshakes;
         time_waits.expire(now);
@@ -122,7 +129,7 @@ impl<D: Device> Opener<'_, D> {
                 }
                 let key = key_to(local, port, remote);
                 let may_have = !time_waits.contains(now, &key)
-                    || in_time_wait && time_waits.reusable(now, &key).is_some();
+                    || timestamps && in_time_wait && time_waits.reusable(now, &key).is_some();
                 may_have && is_unused(&key)
             });
             left -= *tried - tried_before;

@@ -1,7 +1,7 @@
 //! Segments that belong to no connection in the table (RFC 9293 §3.10.7.1 and §3.10.7.2): each opens one,
 //! belongs to one in TIME-WAIT, or is answered with a RST.
 
-use crate::conn::{HeldSyn, TimeWaitOutcome};
+use crate::conn::{HeldSyn, ListenerIndex, TimeWaitOutcome};
 use crate::device::Device;
 use crate::drops::DropCause;
 use crate::net::flow::FlowKey;
@@ -30,9 +30,10 @@ impl<D: Device> Opener<'_, D> {
         ingress: Ingress,
     ) -> Result<Option<OpenedByCookie<D::Frame>>, DropCause> {
         let now = self.now;
-        let iss_min = self.on_segment_in_time_wait(key, header, segment.payload_octets)?;
+        let listener = self.endpoints.context.listeners.find(key.local, key.local_port);
+        let iss_min = self.on_segment_in_time_wait(key, listener, header, segment.payload_octets)?;
         let kind = header.flags & (Flags::SYN | Flags::ACK | Flags::RST);
-        if let Some(listener) = self.endpoints.context.listeners.find(key.local, key.local_port) {
+        if let Some(listener) = listener {
             if kind == Flags::SYN {
                 // RFC 9293 §3.10.7.2: what comes with it, a FIN too, may be accepted later. The peer sends it
                 // again.
@@ -66,25 +67,30 @@ impl<D: Device> Opener<'_, D> {
         Err(DropCause::NoConnection)
     }
 
-    /// Handles a segment that may belong to a connection in TIME-WAIT. Returns the least initial sequence
-    /// number of a new connection, if the segment may open one in its place, and `None` if there is no such
-    /// connection.
+    /// Handles a segment at the port of `listener` that may belong to a connection in TIME-WAIT. Returns the
+    /// least initial sequence number of a new connection, if the segment may open one in its place, and
+    /// `None` if there is no such connection.
     fn on_segment_in_time_wait(
         &mut self,
         key: FlowKey,
+        listener: Option<ListenerIndex>,
         header: &Header,
         payload_octets: usize,
     ) -> Result<Option<SeqNumber>, DropCause> {
         let (now, time_waits) = (self.now, &mut self.handshakes.time_waits);
-        let Some(state) = time_waits.get(now, &key) else { return Ok(None) };
-        let challenges = &mut self.endpoints.context.pools.challenges;
-        match time_waits.on_segment(now, &key, &state, header, payload_octets, challenges) {
-            TimeWaitOutcome::Reopen(iss_min) => Ok(Some(iss_min)),
-            TimeWaitOutcome::Reply(acknowledgement) => {
+        let context = &mut self.endpoints.context;
+        // Without a listener the segment opens nothing.
+        let uses_timestamps =
+            listener.is_none_or(|listener| context.listeners.behaviour(listener).timestamps);
+        let challenges = &mut context.pools.challenges;
+        match time_waits.on_segment(now, &key, header, payload_octets, uses_timestamps, challenges) {
+            None => Ok(None),
+            Some(TimeWaitOutcome::Reopen(iss_min)) => Ok(Some(iss_min)),
+            Some(TimeWaitOutcome::Reply(acknowledgement)) => {
                 self.host.send_bare(key, &acknowledgement);
                 Err(DropCause::Duplicate)
             }
-            TimeWaitOutcome::Drop(cause) => Err(cause),
+            Some(TimeWaitOutcome::Drop(cause)) => Err(cause),
         }
     }
 }

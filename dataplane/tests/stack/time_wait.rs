@@ -1,6 +1,8 @@
 //! Tests of TIME-WAIT on the wire (RFC 9293 §3.6.1, RFC 1337, RFC 6191), and of the local ports in it (RFC
 //! 6056).
 
+use std::net::SocketAddr;
+
 use crate::common::PORT;
 use crate::common::raw::{PEER_ISS, PEER_PORT, RawPeer};
 use warpline_dataplane::core::Config;
@@ -8,6 +10,7 @@ use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::limits;
 use warpline_dataplane::ring::{Command, ConnectError, Event};
 use warpline_dataplane::statistics::DropCause;
+use warpline_dataplane::tcp::Behaviour;
 use warpline_dataplane::time::{MILLISECOND, SECOND};
 use warpline_dataplane::wire::tcp::{Flags, Header, Options, SeqNumber, Timestamps};
 
@@ -156,12 +159,17 @@ fn what_came_before_the_end_is_handed_up() {
 
 /// Has the core open a connection to the peer.
 fn begin_to_open(peer: &mut RawPeer, token: u64) {
+    begin_to_open_from(peer, token, None, None);
+}
+
+/// The same from a local port, with a behaviour of TCP.
+fn begin_to_open_from(peer: &mut RawPeer, token: u64, port: Option<u16>, tcp: Option<Behaviour>) {
     peer.command(Command::Connect {
         token,
-        local: None,
-        remote: std::net::SocketAddr::new(crate::common::address(2).into(), PEER_PORT),
+        local: port.map(|port| SocketAddr::new(crate::common::address(1).into(), port)),
+        remote: SocketAddr::new(crate::common::address(2).into(), PEER_PORT),
         timeout_ns: 100 * SECOND,
-        tcp: None,
+        tcp,
         octets: Box::default(),
     });
 }
@@ -283,6 +291,29 @@ fn our_own_ports_are_used_again_under_timestamps() {
     assert_eq!((peer.core.statistics().time_waits_reused, peer.core.usage().time_waits), (1, 0));
 }
 
+/// RFC 6191 §2: a port whose last connection had timestamps waits its time if the new one is to have none,
+/// whether the core looks for a port or is given one.
+#[test]
+fn our_own_ports_wait_for_a_connection_without_timestamps() {
+    let (mut peer, last) = opened_and_closed(Some(100));
+    peer.pass_ms(limits::TIME_WAIT_REST_NS / MILLISECOND);
+    let without = Some(Behaviour { timestamps: false, ..Behaviour::default() });
+    for (token, port) in [(2, None), (3, Some(50_000))] {
+        begin_to_open_from(&mut peer, token, port, without);
+        peer.settle();
+        let refused = peer.events.pop();
+        assert!(
+            matches!(refused, Some(Event::ConnectFailed { error: ConnectError::NoPort, .. })),
+            "{port:?}: {refused:?}"
+        );
+    }
+    assert_eq!((peer.core.statistics().time_waits_reused, peer.core.usage().time_waits), (0, 1));
+    begin_to_open_from(&mut peer, 4, Some(50_000), None);
+    peer.settle();
+    let syn = peer.expect_one().header;
+    assert!(syn.flags == Flags::SYN && syn.seq > last + 0xffff, "with timestamps it is free");
+}
+
 /// An open that finds the connection table full leaves the old connection in TIME-WAIT: it still answers old
 /// segments.
 #[test]
@@ -291,7 +322,7 @@ fn an_open_without_room_ends_no_wait() {
     let (mut peer, last) = opened_and_closed_with(Some(100), tables);
     peer.pass_ms(limits::TIME_WAIT_REST_NS / MILLISECOND);
     for (token, port) in [(2, PEER_PORT + 1), (3, PEER_PORT)] {
-        let remote = std::net::SocketAddr::new(crate::common::address(2).into(), port);
+        let remote = SocketAddr::new(crate::common::address(2).into(), port);
         peer.command(Command::Connect {
             token,
             local: None,
