@@ -78,14 +78,21 @@ impl Resent {
 
     /// Records that the peer received `block` twice. Returns true if it has now received every retransmitted
     /// segment twice.
+    ///
+    /// Example: of 1:1001 and 1001:2001, sent again, both copies arrive together, and the peer reports 1:2001
+    /// (RFC 2883 §4: a contiguous sequence is one block). That answers both.
     fn answered_by(&mut self, block: Block) -> bool {
-        let sent = &mut self.blocks[..usize::from(self.count)];
-        let Some(place) = sent.iter().position(|resent| block.0 <= resent.0 && resent.1 <= block.1) else {
-            return false;
-        };
-        self.count -= 1;
-        self.blocks.swap(place, usize::from(self.count));
-        self.count == 0 && !self.too_many
+        let before = self.count;
+        let mut left = 0;
+        for number in 0..usize::from(before) {
+            let resent = self.blocks[number];
+            if resent.0 < block.0 || block.1 < resent.1 {
+                self.blocks[left] = resent;
+                left += 1;
+            }
+        }
+        self.count = left as u8;
+        self.count == 0 && before > 0 && !self.too_many
     }
 }
 
