@@ -98,7 +98,7 @@ impl AckState {
     }
 
     /// Records that the octets `block` were received twice, for a peer that understands blocks (RFC 2883).
-    pub(super) const fn on_duplicate(&mut self, block: Block) {
+    pub(super) fn on_duplicate(&mut self, block: Block) {
         if self.sack {
             self.sack_blocks.on_duplicate(block);
             self.has_blocks = true;

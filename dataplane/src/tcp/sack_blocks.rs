@@ -82,8 +82,14 @@ impl SackBlocks {
         self.count = left as u8;
     }
 
-    /// Records that the octets `block` were received twice. Only the next acknowledgement reports it.
-    pub(super) const fn on_duplicate(&mut self, block: Block) {
+    /// Records that the octets `block` were received twice. Only the next acknowledgement reports it, and one
+    /// acknowledgement may answer a burst of segments: a duplicate that touches the one before it becomes one
+    /// sequence with it (RFC 2883 §4), any other takes its place.
+    pub(super) fn on_duplicate(&mut self, mut block: Block) {
+        let pending = self.duplicate;
+        if pending.0 != pending.1 && block.0 <= pending.1 && pending.0 <= block.1 {
+            block = (block.0.earlier(pending.0), block.1.later(pending.1));
+        }
         self.duplicate = block;
     }
 
@@ -184,6 +190,27 @@ mod tests {
         assert!(blocks.is_incomplete(), "they may lie beyond all blocks");
         blocks.on_in_order(SeqNumber(550), false);
         assert!(blocks.is_empty());
+    }
+
+    /// RFC 2883 §4: duplicates that touch are one sequence, in whatever order they come; of others the last
+    /// is reported.
+    #[test]
+    fn duplicates_that_touch_are_one_block() {
+        for (first, second) in [(block(10, 20), block(20, 30)), (block(20, 30), block(10, 20))] {
+            let mut blocks = SackBlocks::new();
+            blocks.on_duplicate(first);
+            blocks.on_duplicate(second);
+            assert_eq!(report(&mut blocks), [block(10, 30)]);
+            blocks.on_duplicate(block(30, 40));
+            assert_eq!(report(&mut blocks), [block(30, 40)], "each is reported once");
+        }
+        let mut blocks = SackBlocks::new();
+        blocks.on_duplicate(block(10, 20));
+        blocks.on_duplicate(block(21, 30));
+        assert_eq!(report(&mut blocks), [block(21, 30)]);
+        // No octets at 0, as where nothing is pending, do not touch anything.
+        blocks.on_duplicate(block(0, 10));
+        assert_eq!(report(&mut blocks), [block(0, 10)]);
     }
 
     /// RFC 2883 §4: the duplicate is the first block, once.

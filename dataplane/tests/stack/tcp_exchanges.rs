@@ -30,6 +30,25 @@ fn accepted() -> (RawPeer, SeqNumber) {
     (peer, next)
 }
 
+/// RFC 2883 §4: of duplicates in one burst, which one acknowledgement answers, those that touch are one block.
+#[test]
+fn duplicates_of_a_burst_that_touch_are_one_block() {
+    let mut peer = RawPeer::new();
+    let next = peer.accept(Options { sack_permitted: true, ..Options::default() });
+    let [start, end] = [PEER_ISS + 1, PEER_ISS + 2001];
+    let answer_to_burst = |peer: &mut RawPeer| {
+        for seq in [start, start + 1000] {
+            peer.inject(&RawPeer::segment(&peer.header(ACK, seq, next), &[7; 1000]));
+        }
+        peer.settle();
+        peer.expect_one().header
+    };
+    let answer = answer_to_burst(&mut peer);
+    assert_eq!((answer.ack, &answer.options.sack[..]), (end, &[][..]));
+    let answer = answer_to_burst(&mut peer);
+    assert_eq!((answer.ack, &answer.options.sack[..]), (end, &[(start, end)][..]));
+}
+
 fn streamed(peer: &mut RawPeer) -> Vec<u8> {
     let mut octets = Vec::new();
     for event in peer.events.drain(..) {
