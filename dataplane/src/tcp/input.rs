@@ -359,12 +359,14 @@ impl Connection {
             return Err(if old { Refusal::Duplicate } else { Refusal::OutsideWindow });
         }
         if header.flags.contains(Flags::RST) {
+            if self.state == State::TimeWait {
+                // RFC 1337 §3, (F1): the wait goes on, and continues in the table of TIME-WAIT once the user
+                // has all octets.
+                return Err(Refusal::WrongState);
+            }
             if header.seq == nxt {
                 self.enter_closed(match self.state {
                     State::SynReceived => CloseReason::Refused,
-                    // Both ends have everything, whoever sends the RST (RFC 1337 §3): octets that the user
-                    // has not got yet are not lost.
-                    State::TimeWait => CloseReason::Finished,
                     _ => CloseReason::Reset,
                 });
                 return Ok(Changes::CLOSED);

@@ -128,9 +128,9 @@ fn a_syn_to_a_port_nobody_listens_at_does_not_reopen() {
     assert_eq!(peer.core.usage().time_waits, 1);
 }
 
-/// Octets that control has not taken yet are not lost when the peer's FIN follows them.
-#[test]
-fn what_came_before_the_end_is_handed_up() {
+/// A core whose connection with the peer has ended, and stays in the table: control has not read its events,
+/// so there is no room for ten octets that came with the peer's FIN.
+fn waiting_in_the_connection_table() -> RawPeer {
     let mut peer = RawPeer::new();
     let next = peer.accept(Options::default());
     let connection = peer.accepted.unwrap();
@@ -145,6 +145,13 @@ fn what_came_before_the_end_is_handed_up() {
     peer.now += 10_000;
     peer.core.poll_once(peer.now);
     assert_eq!(peer.core.usage().connections, 1);
+    peer
+}
+
+/// Octets that control has not taken yet are not lost when the peer's FIN follows them.
+#[test]
+fn what_came_before_the_end_is_handed_up() {
+    let mut peer = waiting_in_the_connection_table();
     peer.settle();
     peer.pass_ms(10);
     peer.events.retain(|event| !matches!(event, Event::QpDestroyed(_)));
@@ -155,6 +162,26 @@ fn what_came_before_the_end_is_handed_up() {
         "{events:?}"
     );
     assert_eq!((peer.core.usage().connections, peer.core.usage().time_waits), (0, 1));
+}
+
+/// RFC 1337 §3: nor does a RST end the wait of a connection that is still in the table, wherever it lies in
+/// the window.
+#[test]
+fn a_rst_before_control_reads_does_not_end_it() {
+    for beyond in [0, 1] {
+        let mut peer = waiting_in_the_connection_table();
+        let after_fin = PEER_ISS + 1 + 10 + 1;
+        let reset = peer.header(Flags::RST, after_fin + beyond, SeqNumber(0));
+        peer.sent.clear();
+        peer.inject(&RawPeer::segment(&reset, &[]));
+        peer.now += 10_000;
+        peer.core.poll_once(peer.now);
+        peer.settle();
+        peer.pass_ms(10);
+        assert_eq!((peer.core.usage().connections, peer.core.usage().time_waits), (0, 1), "{beyond}");
+        let challenged = peer.sent.iter().filter(|sent| sent.header.flags == ACK).count();
+        assert_eq!(challenged, 1, "the acknowledgement of the FIN alone, {beyond}");
+    }
 }
 
 /// Has the core open a connection to the peer.
