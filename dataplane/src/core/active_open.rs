@@ -93,8 +93,8 @@ impl<D: Device> Opener<'_, D> {
 
     /// Returns a free local port for a connection to `remote`, no listening one, whose segments come to this
     /// core, and tries some of those that were not `tried` yet. Ports in TIME-WAIT come last, or in their
-    /// turn where none is unused, and only where the `timestamps` of both connections distinguish old segments
-    /// from new ones (RFC 6191 §2, from our side: our clock has ticked since).
+    /// turn where none is unused, and only where the `timestamps` of both connections distinguish old
+    /// segments from new ones (RFC 6191 §2, from our side: our clock has ticked since).
     fn free_port(
         &mut self,
         local: IpAddr,

@@ -30,7 +30,8 @@ fn accepted() -> (RawPeer, SeqNumber) {
     (peer, next)
 }
 
-/// RFC 2883 §4: of duplicates in one burst, which one acknowledgement answers, those that touch are one block.
+/// RFC 2883 §4: of duplicates in one burst, which one acknowledgement answers, those that touch are one
+/// block.
 #[test]
 fn duplicates_of_a_burst_that_touch_are_one_block() {
     let mut peer = RawPeer::new();
