@@ -20,6 +20,8 @@ pub(in crate::engine) struct ConnectAttempt {
     pub(super) config: ConnectConfig,
     /// The revision of MPA to ask for.
     pub(super) revision: u8,
+    /// This is the second connection: the peer did not understand the enhanced Request on the first one.
+    pub(super) fell_back: bool,
     pub(super) reply: Reply<Result<Connected, ConnectError>>,
     /// The connection was in streaming mode before, and is so again after a rejection.
     pub(super) stream: Option<Arc<SharedStream>>,
@@ -33,7 +35,12 @@ impl ConnectAttempt {
         reply: Reply<Result<Connected, ConnectError>>,
     ) -> Self {
         let revision = config.revision.first(config.terms, config.private_data.len());
-        Self { qp, remote, config, revision, reply, stream: None }
+        Self { qp, remote, config, revision, fell_back: false, reply, stream: None }
+    }
+
+    /// Returns true if the application has given the local port.
+    pub(super) fn has_local_port(&self) -> bool {
+        self.config.local.is_some_and(|local| local.port() != 0)
     }
 
     /// Returns the time that TCP's handshake and MPA startup may take together, in nanoseconds.

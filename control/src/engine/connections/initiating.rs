@@ -103,8 +103,13 @@ fn on_reply(cx: &mut Context<'_>, awaiting: Box<AwaitingReply>, reply: Reply, re
 /// understand an unenhanced Request.
 // Requirements: MPA-7.1.2-12, MPA-8-07
 pub(super) fn fail(cx: &mut Context<'_>, awaiting: Box<AwaitingReply>, fault: StartupFault) -> Phase {
-    if let Some(attempt) = fall_back(cx, awaiting, fault) {
-        give_up(cx, attempt, ConnectError::Startup(fault));
+    let has_local_port = awaiting.attempt.has_local_port();
+    match fall_back(cx, awaiting, fault) {
+        Some(attempt) => give_up(cx, attempt, ConnectError::Startup(fault)),
+        // The second connection has the port of this one. A FIN could leave the port in TIME-WAIT at either
+        // end; a RST does not (RFC 9293 §3.6, §3.10.5).
+        None if has_local_port => return cx.reset(),
+        None => {}
     }
     cx.close()
 }
@@ -149,7 +154,7 @@ fn fall_back(
     if !allowed || !initiator.may_fall_back(fault) || cx.now >= deadline {
         return Some(attempt);
     }
-    let attempt = ConnectAttempt { revision: 1, ..attempt };
+    let attempt = ConnectAttempt { revision: 1, fell_back: true, ..attempt };
     let Ok((initiator, request)) = begin(cx.crc, &attempt, deadline) else {
         debug_assert!(false, "a Request of revision 1 has room for more");
         return Some(attempt);

@@ -24,8 +24,8 @@ use crate::vocabulary::stream::StreamConfig;
 /// How long after a connect's deadline the engine waits for the core. A core that is polled reports by the
 /// deadline.
 const UNANSWERED_NS: u64 = SECOND;
-/// How long after a refusal a peer is asked again.
-const ASK_AGAIN_NS: u64 = 10 * MILLISECOND;
+/// How long after a failure an attempt is made again.
+const RETRY_NS: u64 = 10 * MILLISECOND;
 
 /// The purpose of a connection that is being opened.
 pub(super) enum Purpose {
@@ -45,34 +45,48 @@ pub(super) struct Opening {
     pub(super) deadline: Instant,
     /// `None` once the application has its reply.
     pub(super) purpose: Option<Purpose>,
-    /// What to do if the peer refuses, other than to say so.
-    refused: Option<Refused>,
+    /// What to do if the connection cannot be opened, other than to say so.
+    retry: Option<Retry>,
 }
 
-/// An attempt that may be refused, and is made again.
-struct Refused {
-    /// Until when.
-    until: Instant,
+/// An attempt that may fail, and is made again.
+struct Retry {
+    /// Until when, if the peer refuses.
+    refused_until: Instant,
+    /// Until when, if the local port is not free: it is that of a first connection, which the core may still
+    /// have.
+    no_port_until: Instant,
     /// What is sent first.
     request: Box<[u8]>,
-    /// When the peer is asked again, after a refusal; `None` while the core opens the connection.
+    /// When the attempt is made again, after a failure; `None` while the core opens the connection.
     again_at: Option<Instant>,
 }
 
+impl Retry {
+    /// Returns until when an attempt that has failed with `error` is made again.
+    const fn until(&self, error: ring::ConnectError) -> Instant {
+        match error {
+            ring::ConnectError::Closed(CloseReason::Refused) => self.refused_until,
+            ring::ConnectError::NoPort => self.no_port_until,
+            _ => Instant::ZERO,
+        }
+    }
+}
+
 impl Opening {
-    /// Returns when there is something to do though the core has sent no reply: the peer is asked again, or
+    /// Returns when there is something to do though the core has sent no reply: the attempt is made again, or
     /// the application has a reply.
     fn due_at(&self) -> Instant {
-        match &self.refused {
-            Some(Refused { again_at: Some(again_at), .. }) => *again_at,
+        match &self.retry {
+            Some(Retry { again_at: Some(again_at), .. }) => *again_at,
             _ if self.purpose.is_some() => self.deadline + UNANSWERED_NS,
             _ => Instant::NEVER,
         }
     }
 
-    /// Returns true if the core has nothing of it: the peer is asked again later.
+    /// Returns true if the core has nothing of it: the attempt is made again later.
     fn is_waiting(&self) -> bool {
-        matches!(&self.refused, Some(Refused { again_at: Some(_), .. }))
+        matches!(&self.retry, Some(Retry { again_at: Some(_), .. }))
     }
 }
 
@@ -121,6 +135,7 @@ impl Openings {
         let (remote, timeout_ns) = (attempt.remote, deadline - now);
         let (local, tcp, patience) =
             (attempt.config.local, attempt.config.tcp, attempt.config.refused_patience);
+        let reuses_port = attempt.fell_back && attempt.has_local_port();
         let (qp, core) =
             (attempt.qp.clone(), self.placement.core_for(out.alive(), attempt.config.core, local, remote));
         let purpose = Purpose::Mpa(awaiting);
@@ -128,13 +143,16 @@ impl Openings {
             Ok(core) => core,
             Err(error) => return fail(out, queue_pairs, purpose, error),
         };
-        let refused = (!patience.is_zero()).then(|| Refused {
-            until: deadline.min(now + nanos(patience)),
+        let refused_until = deadline.min(now + nanos(patience));
+        let no_port_until = if reuses_port { deadline } else { now };
+        let retry = (reuses_port || !patience.is_zero()).then(|| Retry {
+            refused_until,
+            no_port_until,
             request: request.clone(),
             again_at: None,
         });
         let purpose = Some(purpose);
-        let token = self.insert(Opening { core, port: port_of(local), deadline, purpose, refused });
+        let token = self.insert(Opening { core, port: port_of(local), deadline, purpose, retry });
         queue_pairs.set_opening(&qp, token);
         let connect = Command::Connect { token, local, remote, timeout_ns, tcp, octets: request };
         out.command_core(core, connect);
@@ -157,7 +175,7 @@ impl Openings {
         let timeout_ns = nanos(timeout);
         let purpose = Some(Purpose::Stream { remote, reply });
         let deadline = now + timeout_ns;
-        let token = self.insert(Opening { core, port: port_of(local), deadline, purpose, refused: None });
+        let token = self.insert(Opening { core, port: port_of(local), deadline, purpose, retry: None });
         let octets = Box::default();
         out.command_core(core, Command::Connect { token, local, remote, timeout_ns, tcp, octets });
     }
@@ -179,7 +197,7 @@ impl Openings {
         token: u64,
         error: ring::ConnectError,
     ) {
-        if error == ring::ConnectError::Closed(CloseReason::Refused) && self.wait_to_ask_again(now, token) {
+        if self.wait_to_retry(now, token, error) {
             return;
         }
         if let Some(purpose) = self.take(token).and_then(|opening| opening.purpose) {
@@ -187,32 +205,33 @@ impl Openings {
         }
     }
 
-    /// Has a peer that has refused asked again later, if the application wants that; returns false if not.
-    fn wait_to_ask_again(&mut self, now: Instant, token: u64) -> bool {
+    /// Has an attempt that has failed made again later: if the peer has refused and the application wants
+    /// that, or if the local port will be free. Returns false if it is not.
+    fn wait_to_retry(&mut self, now: Instant, token: u64, error: ring::ConnectError) -> bool {
         let Some(opening) = self.table.get_mut(&token) else { return false };
         let before = opening.due_at();
-        let again_at = now + ASK_AGAIN_NS;
-        let wanted =
-            opening.purpose.is_some() && opening.refused.as_ref().is_some_and(|it| again_at < it.until);
-        if wanted && let Some(refused) = &mut opening.refused {
-            refused.again_at = Some(again_at);
+        let again_at = now + RETRY_NS;
+        let wanted = opening.purpose.is_some()
+            && opening.retry.as_ref().is_some_and(|retry| again_at < retry.until(error));
+        if wanted && let Some(retry) = &mut opening.retry {
+            retry.again_at = Some(again_at);
             self.deadlines.change(token, before, again_at);
         }
         wanted
     }
 
-    /// Asks a peer again that has refused; returns false if it is not one.
-    fn ask_again(&mut self, now: Instant, out: &mut Outbox, token: u64) -> bool {
+    /// Makes an attempt again that has failed; returns false if it has not.
+    fn retry(&mut self, now: Instant, out: &mut Outbox, token: u64) -> bool {
         let Some(opening) = self.table.get_mut(&token).filter(|opening| opening.is_waiting()) else {
             return false;
         };
-        let (Some(Purpose::Mpa(awaiting)), Some(refused)) = (&opening.purpose, &mut opening.refused) else {
+        let (Some(Purpose::Mpa(awaiting)), Some(retry)) = (&opening.purpose, &mut opening.retry) else {
             return false;
         };
-        refused.again_at = None;
+        retry.again_at = None;
         let (remote, timeout_ns) = (awaiting.attempt.remote, opening.deadline - now);
         let (local, tcp) = (awaiting.attempt.config.local, awaiting.attempt.config.tcp);
-        let (core, octets) = (opening.core, refused.request.clone());
+        let (core, octets) = (opening.core, retry.request.clone());
         self.deadlines.change(token, Instant::NEVER, opening.due_at());
         out.command_core(core, Command::Connect { token, local, remote, timeout_ns, tcp, octets });
         true
@@ -223,10 +242,10 @@ impl Openings {
         self.deadlines.next()
     }
 
-    /// Asks peers again that have refused, and replies in place of a core that is not polled.
+    /// Makes attempts again that have failed, and replies in place of a core that is not polled.
     pub(super) fn on_time(&mut self, now: Instant, out: &mut Outbox, queue_pairs: &mut QueuePairs) {
         while let Some(token) = self.deadlines.pop_due(now) {
-            if self.ask_again(now, out, token) {
+            if self.retry(now, out, token) {
                 continue;
             }
             // Should the core be polled again, nothing of it is left there.

@@ -6,6 +6,7 @@
 
 mod deciding;
 mod ending;
+mod falling_back;
 mod host;
 mod initiating;
 mod play;

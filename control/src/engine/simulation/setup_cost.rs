@@ -24,14 +24,14 @@ const RESPONDER: Cost =
     Cost { commands: 4, events: 6, frames: 5, core_allocations: 6, engine_allocations: 20 };
 
 /// Two hosts, of which the second listens.
-struct Pair {
-    hosts: [Host; 2],
-    now: Instant,
+pub(super) struct Pair {
+    pub(super) hosts: [Host; 2],
+    pub(super) now: Instant,
     arrivals: Receiver<Arrival>,
 }
 
 impl Pair {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let (a, b) = sim::link(1, EndConfig::a(), EndConfig::b());
         let mut rng = Rng::with_seed(1);
         let now = Instant::from_nanos(1);
@@ -45,7 +45,7 @@ impl Pair {
     }
 
     /// Polls until `found` returns something.
-    fn until<T>(&mut self, mut found: impl FnMut(&mut Self) -> Option<T>) -> T {
+    pub(super) fn until<T>(&mut self, mut found: impl FnMut(&mut Self) -> Option<T>) -> T {
         let end = self.now + 100 * SECOND;
         loop {
             let busy = self.hosts.iter_mut().fold(false, |busy, host| busy | host.poll(self.now));
@@ -60,7 +60,7 @@ impl Pair {
         }
     }
 
-    fn create_qp(&mut self, side: usize) -> NewQueuePair {
+    pub(super) fn create_qp(&mut self, side: usize) -> NewQueuePair {
         let config = QpConfig { send_depth: 1, receive_depth: 1, ..QpConfig::default() };
         self.hosts[side].create_qp(self.now, config).expect("room for a queue pair")
     }
