@@ -7,6 +7,7 @@ RESEMBLANCE = 1.3
 # And where it is to take the same.
 RESEMBLANCES = {
     "beside-10000-idle": 1.02,
+    "beside-100000-idle": 1.02,
     "packed-64-2-cores": 1.02,
     "packed-64-8-cores": 1.02,
     "segment-1500-2-cores": 1.02,
