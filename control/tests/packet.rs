@@ -256,7 +256,7 @@ fn frames_that_are_too_long_are_counted() {
     let listener = device.listen_streams(PORT, &TcpListenConfig::default()).unwrap();
     let mut peer = within(&veth.far, || TcpStream::connect((NEAR, PORT)).expect("the device listens"));
     let _stream = listener.accept(PATIENCE).unwrap();
-    peer.write_all(&[7; 100_000]).unwrap();
+    peer.write_all(&vec![7; 100_000]).unwrap();
     let is_counted =
         || statistics_of_cores(&device).iter().any(|core| core.dropped(DropCause::OversizedPacket) > 0);
     eventually("a frame that is too long", is_counted);
