@@ -128,12 +128,15 @@ impl Connection {
         }
     }
 
-    /// Returns the time at which the stream fails if no FPDU has arrived. A peer that sends no more FPDUs is
-    /// not waited for, nor one for which this end has nothing more than its FIN.
+    /// Returns the time at which the stream fails, once, if no FPDU has arrived. A peer that sends no more
+    /// FPDUs is not waited for, nor one for which this end has nothing more than its FIN.
     pub const fn fpdu_due(&self) -> Instant {
         match &self.mode {
             Mode::FullOperation(operating)
-                if !operating.may_send && !self.finish_notified && (!self.closing || self.tcp.may_send()) =>
+                if !operating.may_send
+                    && !operating.failed
+                    && !self.finish_notified
+                    && (!self.closing || self.tcp.may_send()) =>
             {
                 operating.silent_until
             }

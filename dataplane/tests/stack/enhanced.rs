@@ -54,6 +54,11 @@ struct Target {
 impl Target {
     /// Opens the connection from one side or the other and brings it to Full Operation.
     fn new(operation: FullOperation) -> Self {
+        Self::after(operation, &[])
+    }
+
+    /// The same, as a Responder after `streaming` octets. If there are any, the peer's window is closed.
+    fn after(operation: FullOperation, streaming: &[u8]) -> Self {
         let mut peer = RawPeer::new();
         let (connection, ack) = if operation.initiator {
             let syn = peer.connect();
@@ -92,8 +97,11 @@ impl Target {
         if operation.initiator {
             peer.command(Command::Start { connection, qp: qp.clone(), operation });
         } else {
+            if !streaming.is_empty() {
+                peer.send_with_window(0, PEER_ISS + 1, ack);
+            }
             let then = AfterStream::FullOperation { qp: qp.clone(), operation };
-            peer.command(Command::Stream { connection, octets: Box::new([]), then });
+            peer.command(Command::Stream { connection, octets: streaming.into(), then });
         }
         peer.core.poll_once(peer.now);
         Self { peer, connection, qp, completions, writable, inbox, seq: PEER_ISS + 1, ack }
@@ -461,6 +469,18 @@ fn a_close_does_not_wait_for_a_silent_peer() {
     target.peer.pass_s(4);
     assert!(target.peer.sent.iter().any(|sent| sent.header.flags.contains(Flags::FIN)));
     assert_eq!(target.qp.state(), QpState::Terminate);
+}
+
+/// For want of an FPDU a stream fails once, also where streaming octets before it wait for a window.
+#[test]
+fn a_silent_peer_fails_the_stream_once() {
+    let operation = FullOperation { first_fpdu_ns: Some(SECOND), ..FullOperation::new(false) };
+    let mut target = Target::after(operation, &[7; 10_000]);
+    target.peer.pass_s(3);
+    assert_eq!(target.qp.error(), Some(StreamError::NoFpdu));
+    let failed = |event: &&Event| matches!(event, Event::StreamFailed { .. });
+    assert_eq!(target.peer.events.iter().filter(failed).count(), 1);
+    assert_eq!(target.peer.core.statistics().streams_failed, 1);
 }
 
 /// Version 0: Markers and CRC, always.
