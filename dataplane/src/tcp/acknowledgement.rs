@@ -239,7 +239,8 @@ impl<'c, P: SendPayload, F> Acknowledgement<'c, P, F> {
         self.judge_tail_probe(ack, &selective, duplicate && !self.delivery.newly_sacked);
         self.count_duplicates(kind);
         LossRepair::of(self.tcp).judge_timeout(self.now, kind, &self.delivery, self.pools);
-        if was_overrun && window_grew {
+        // With the FIN all is acknowledged: nothing was refused.
+        if was_overrun && window_grew && !fin_acked {
             self.tcp.resend_refused(self.now, self.pools);
         }
         self.repair(ack, kind.advanced);
