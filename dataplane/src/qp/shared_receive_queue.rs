@@ -8,8 +8,7 @@
 //! while it read, and receives are dequeued in the order of their positions.
 //!
 //! Receives can be posted before those of another thread that has claimed earlier positions and is
-//! interrupted: then cores find no receive though some are posted, and a message
-//! [waits](SharedReceiveQueue::has_claimed) for that thread.
+//! interrupted: then cores find no receive though some are posted, and a message waits for that thread.
 //!
 //! With receives at positions 6 and 7, two cores copy that of position 6. One advances the counter from 6 to
 //! 7 and has it; the other fails, and copies that of position 7.
