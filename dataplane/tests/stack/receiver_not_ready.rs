@@ -19,9 +19,8 @@ const WRITE_OCTETS: usize = 5000;
 
 #[test]
 fn late_receives_lose_nothing() {
-    for seed in 0..6 {
-        play(seed, seed % 2 == 0);
-    }
+    let waits: Vec<u64> = (0..6).map(|seed| play(seed, seed % 2 == 0)).collect();
+    assert!(waits.iter().all(|waits| *waits > 0) && waits.iter().sum::<u64>() > 60, "{waits:?}");
 }
 
 fn is_over(host: &Host) -> bool {
@@ -50,7 +49,8 @@ fn ends_that_close_do_not_wait_for_each_other() {
     assert!((500 * MILLISECOND..SECOND).contains(&took), "{took}");
 }
 
-fn play(seed: u64, markers: bool) {
+/// Returns how many messages have waited for their receive.
+fn play(seed: u64, markers: bool) -> u64 {
     let impairments = Impairments {
         loss: 0.03,
         reorder: 0.05,
@@ -111,6 +111,6 @@ fn play(seed: u64, markers: bool) {
         done += pair.a.poll_completions().iter().filter(|done| done.status == Status::Success).count();
         done as u64 == 2 * MESSAGES
     }));
-    assert!(pair.b.statistics().receives_awaited > 5, "seed {seed}: it did wait");
     assert_eq!(pair.b.statistics().held_frames, 0);
+    pair.b.statistics().receives_awaited
 }
