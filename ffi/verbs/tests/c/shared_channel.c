@@ -18,6 +18,7 @@ int main(void)
 	void *cq_context;
 	struct ibv_wc wc;
 	char port[8];
+	int status;
 	pid_t child = serve_in_child(port);
 
 	CHECK(rdma_getaddrinfo(ADDRESS, port, &hints, &info) == 0);
@@ -43,6 +44,7 @@ int main(void)
 	/* The receive is flushed when the connection has closed: after the queue is destroyed, as the peer does
 	 * not answer. */
 	CHECK(kill(child, SIGSTOP) == 0);
+	CHECK(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
 	CHECK(rdma_post_recv(near_end.id, NULL, near_end.memory, 8, near_end.mr) == 0);
 	CHECK(ibv_req_notify_cq(receives, 0) == 0);
 	CHECK(ibv_destroy_qp(near_end.id->qp) == 0);
