@@ -43,9 +43,11 @@ pub enum OutboundRequest {
 #[derive(Debug, Default)]
 pub struct OutboundReads {
     queue: VecDeque<OutboundRequest>,
-    /// ORD: how many may be outstanding; one less while this end's indication is, if that is a Read.
+    /// ORD: how many may be outstanding.
     // Requirements: RDMAP-6.1-03
-    depth: u32,
+    depth: u16,
+    /// This end's indication is a Read Request, which is one of them until it is answered (ambiguity A-16).
+    indication_due: bool,
     /// Requests counted so far; it wraps.
     count: u32,
 }
@@ -54,7 +56,7 @@ impl OutboundReads {
     /// Whether there is room for another request after `more` that are about to be sent.
     #[inline]
     pub fn has_room(&self, more: usize) -> bool {
-        self.queue.len() + more < self.depth as usize
+        self.queue.len() + usize::from(self.indication_due) + more < usize::from(self.depth)
     }
 
     /// Whether all requests are answered.
@@ -65,7 +67,7 @@ impl OutboundReads {
 
     /// The Read Request that is this end's indication is answered: another may take its place at the peer.
     pub(super) const fn on_indication_answered(&mut self) {
-        self.depth += 1;
+        self.indication_due = false;
     }
 
     /// Adds a request that is sent. Returns the number of its response.
@@ -327,14 +329,12 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Begins a stream with the depths that the ends have agreed on. An indication that is a Read Request is
-    /// one of those that the peer has room for (ambiguity A-16).
+    /// Begins a stream with the depths that the ends have agreed on, and what lets the Responder send.
     // Requirements: RDMAP-6.1-02, RDMAP-6.1-03
     pub fn begin(&mut self, depths: ReadDepths, ready: ReadyToReceive) {
-        let indications = u32::from(matches!(ready, ReadyToReceive::Send(Rtr::Read)));
-        let (inbound, outbound) = (u32::from(depths.ird), u32::from(depths.ord).saturating_sub(indications));
-        self.outbound = OutboundReads { depth: outbound, ..OutboundReads::default() };
-        self.inbound = InboundReads { depth: inbound, ..InboundReads::default() };
+        let indication_due = matches!(ready, ReadyToReceive::Send(Rtr::Read));
+        self.outbound = OutboundReads { depth: depths.ord, indication_due, ..OutboundReads::default() };
+        self.inbound = InboundReads { depth: depths.ird.into(), ..InboundReads::default() };
     }
 
     /// Ends the stream: no response comes or goes any more.
@@ -344,5 +344,25 @@ impl Reads {
             self.inbound.forget_front(stags);
         }
         self.inbound.offset = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever the indication is, no more than ORD are outstanding, before its answer and after: none where
+    /// ORD is 0.
+    // Requirements: RDMAP-6.1-03
+    #[test]
+    fn an_indication_adds_nothing_to_ord() {
+        for ord in 0..3 {
+            let mut reads = Reads::default();
+            reads.begin(ReadDepths { ird: 1, ord }, ReadyToReceive::Send(Rtr::Read));
+            let room = |reads: &Reads| (0..9).take_while(|more| reads.outbound.has_room(*more)).count();
+            assert_eq!(room(&reads), usize::from(ord.saturating_sub(1)));
+            reads.outbound.on_indication_answered();
+            assert_eq!(room(&reads), usize::from(ord));
+        }
     }
 }
