@@ -107,7 +107,7 @@ const fn idle_port(number: u16) -> u16 {
     PORT + 1 + number
 }
 
-/// Connects idle queue pairs on several threads, which `connect` is told by their numbers.
+/// Connects idle queue pairs on several threads; `connect` has the number of its thread.
 fn each_idle(
     qps: &mut [QueuePair],
     connect: impl Fn(u16, &QueuePair) -> Result<(), BenchError> + Sync,
