@@ -279,7 +279,8 @@ impl Connection {
         let again = segment.retransmitted();
         if again {
             self.counters.retransmitted_segments += 1;
-            self.recovery.on_resent(self.timestamps.value(now), (segment.seq, segment.end()));
+            let clock = self.timestamps.value(now);
+            self.recovery.on_resent(clock, (segment.seq, segment.end()), self.send.una);
         }
         if let Some(pace) = self.pace() {
             self.pacer.on_sent(now, &pace, segment.octets);

@@ -1,5 +1,7 @@
 //! The state of loss recovery: its phase, and what is needed to undo a spurious reduction.
 
+use arrayvec::ArrayVec;
+
 use crate::wire::tcp::SeqNumber;
 
 use super::prr::Prr;
@@ -51,65 +53,102 @@ pub(super) struct TailProbe {
     pub(super) retransmission: bool,
 }
 
-/// The segments that a recovery has retransmitted, if they are few. With many, a spurious recovery is
-/// unlikely.
+/// Retransmissions that the peer has not reported as duplicates yet, if they are few. With many, a spurious
+/// recovery is unlikely.
 #[derive(Clone, Copy, Debug)]
 struct Resent {
-    /// The first `count` of them.
+    /// The first `count` of them: a segment sent again twice stands here twice.
     blocks: [Block; 3],
+    /// The end of the last of those that have no place here.
+    others_end: SeqNumber,
     count: u8,
-    too_many: bool,
+    has_others: bool,
 }
 
 impl Resent {
     const fn new() -> Self {
-        Self { blocks: [(SeqNumber(0), SeqNumber(0)); 3], count: 0, too_many: false }
+        Self {
+            blocks: [(SeqNumber(0), SeqNumber(0)); 3],
+            others_end: SeqNumber(0),
+            count: 0,
+            has_others: false,
+        }
+    }
+
+    const fn is_empty(&self) -> bool {
+        self.count == 0 && !self.has_others
     }
 
     fn add(&mut self, block: Block) {
-        match self.blocks.get_mut(usize::from(self.count)) {
-            Some(place) if !self.too_many => {
-                *place = block;
-                self.count += 1;
-            }
-            _ => self.too_many = true,
+        if let Some(place) = self.blocks.get_mut(usize::from(self.count)) {
+            *place = block;
+            self.count += 1;
+        } else {
+            let is_last = !self.has_others || block.1 > self.others_end;
+            self.others_end = if is_last { block.1 } else { self.others_end };
+            self.has_others = true;
         }
     }
 
-    /// Records that the peer received `block` twice. Returns true if it has now received every retransmitted
-    /// segment twice.
-    ///
-    /// Example: of 1:1001 and 1001:2001, sent again, both copies arrive together, and the peer reports 1:2001
-    /// (RFC 2883 §4: a contiguous sequence is one block). That answers both.
-    fn answered_by(&mut self, block: Block) -> bool {
-        let before = self.count;
-        let mut left = 0;
-        for number in 0..usize::from(before) {
-            let resent = self.blocks[number];
-            if resent.0 < block.0 || block.1 < resent.1 {
-                self.blocks[left] = resent;
-                left += 1;
+    /// Keeps the blocks for which `keep` returns true.
+    fn retain(&mut self, mut keep: impl FnMut(Block) -> bool) {
+        let mut kept = 0;
+        for number in 0..usize::from(self.count) {
+            let block = self.blocks[number];
+            if keep(block) {
+                self.blocks[kept] = block;
+                kept += 1;
             }
         }
-        self.count = left as u8;
-        self.count == 0 && before > 0 && !self.too_many
+        self.count = kept as u8;
+    }
+
+    /// Forgets what is acknowledged, up to `una`.
+    fn forget_acknowledged(&mut self, una: SeqNumber) {
+        self.retain(|block| block.1 > una);
+        self.has_others &= self.others_end > una;
+    }
+
+    /// Records that the peer received `block` twice. Returns true if it has now received a duplicate for
+    /// every retransmission.
+    ///
+    /// Example: of 1:1001 and 1001:2001, sent again, both copies arrive together, and the peer reports 1:2001
+    /// (RFC 2883 §4: a contiguous sequence is one block). That answers both. A segment sent again twice needs
+    /// two reports: three copies of which two arrived are a loss.
+    fn answered_by(&mut self, duplicate: Block) -> bool {
+        let was_empty = self.count == 0;
+        let mut answered: ArrayVec<Block, 3> = ArrayVec::new();
+        self.retain(|block| {
+            let is_inside = duplicate.0 <= block.0 && block.1 <= duplicate.1;
+            let is_again = answered.iter().any(|one| block.0 < one.1 && one.0 < block.1);
+            if is_inside && !is_again {
+                answered.push(block);
+            }
+            !is_inside || is_again
+        });
+        !was_empty && self.is_empty()
+    }
+
+    /// Whether octets of `block` may be among those retransmitted.
+    fn may_have(&self, block: Block) -> bool {
+        let known = &self.blocks[..usize::from(self.count)];
+        self.has_others || known.iter().any(|one| block.0 < one.1 && one.0 < block.1)
     }
 }
 
-/// The state needed to undo a reduction.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct Undo {
-    /// Our timestamp clock when the first segment was retransmitted.
-    clock: Option<u32>,
-    /// The first octet retransmitted.
-    from: SeqNumber,
-    /// Segments retransmitted that the peer has not reported as duplicates yet.
-    resent: Resent,
+/// What a recovery has retransmitted: what tells whether an acknowledgement is for a first transmission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Repaired {
+    Nothing,
+    /// One segment that had been sent once.
+    One,
+    /// More, so that the first one does not show that the others had arrived, or a segment that a probe or an
+    /// earlier recovery had sent again.
+    More,
 }
 
 /// The loss recovery of one connection. It begins with what says whether there is anything to recover, which
-/// each segment needs; the first octets of `undo` are part of that.
+/// each segment needs, to `has_undo`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Recovery {
@@ -118,7 +157,9 @@ pub(super) struct Recovery {
     /// Duplicate acknowledgements, counted if there are no selective ones.
     pub(super) duplicate_acks: u32,
     pub(super) tail_probe_owed: bool,
-    undo: Option<Undo>,
+    /// Whether the last reduction may be undone.
+    has_undo: bool,
+    repaired: Repaired,
     pub(super) rack: Rack,
     /// SND.NXT when the last recovery began: the recovery ends when this is acknowledged (RFC 6582
     /// `recover`).
@@ -126,12 +167,17 @@ pub(super) struct Recovery {
     /// No further reduction for marked packets before this is acknowledged: one a round trip (RFC 3168
     /// §6.1.2).
     pub(super) ecn_until: SeqNumber,
+    /// The first octet of the recovery whose reduction may be undone.
+    undo_from: SeqNumber,
+    /// Our timestamp clock when that recovery retransmitted its first segment.
+    repaired_clock: u32,
+    resent: Resent,
 }
 
 impl Recovery {
     /// How many octets, the first ones, say whether anything is to be recovered: what each segment needs.
     #[cfg(test)]
-    pub(super) const HOT_OCTETS: usize = core::mem::offset_of!(Self, undo) + size_of::<u32>();
+    pub(super) const HOT_OCTETS: usize = core::mem::offset_of!(Self, has_undo) + size_of::<bool>();
 
     pub(super) const fn new(start: SeqNumber) -> Self {
         Self {
@@ -142,7 +188,11 @@ impl Recovery {
             tail_probe: None,
             tail_probe_owed: false,
             duplicate_acks: 0,
-            undo: None,
+            has_undo: false,
+            repaired: Repaired::Nothing,
+            repaired_clock: 0,
+            undo_from: start,
+            resent: Resent::new(),
         }
     }
 
@@ -159,7 +209,7 @@ impl Recovery {
     /// Whether a tail probe is outstanding, or what was done about a loss could still be undone.
     #[inline]
     pub(super) const fn may_be_undone(&self) -> bool {
-        self.tail_probe.is_some() || self.undo.is_some()
+        self.tail_probe.is_some() || self.has_undo
     }
 
     /// Octets that have left the network according to duplicate acknowledgements.
@@ -173,42 +223,48 @@ impl Recovery {
         queue.in_flight_octets().saturating_sub(self.left_octets(emss_octets))
     }
 
-    /// Records that the octets `block` were retransmitted at clock value `clock`.
-    pub(super) fn on_resent(&mut self, clock: u32, block: Block) {
-        if let Some(undo) = &mut self.undo {
-            undo.resent.add(block);
-            if undo.clock.is_none() {
-                undo.clock = Some(clock);
-            }
+    /// Records that the octets `block` were retransmitted at clock value `clock`, all before `una` being
+    /// acknowledged.
+    pub(super) fn on_resent(&mut self, clock: u32, block: Block, una: SeqNumber) {
+        if !self.has_undo {
+            self.resent.forget_acknowledged(una);
+        } else if self.repaired == Repaired::Nothing && !self.resent.may_have(block) {
+            self.repaired = Repaired::One;
+            self.repaired_clock = clock;
+        } else {
+            self.repaired = Repaired::More;
         }
+        self.resent.add(block);
     }
 
     /// Records that the peer received the octets `block` twice. Returns true if that holds for every
-    /// retransmitted segment: then nothing was lost (RFC 3708 §2). Octets that only the network duplicated do
-    /// not count.
+    /// retransmission: then nothing was lost (RFC 3708 §2). Octets that only the network duplicated do not
+    /// count.
     pub(super) fn on_duplicate_delivery(&mut self, block: Block) -> bool {
-        self.undo.as_mut().is_some_and(|undo| undo.resent.answered_by(block))
+        self.has_undo && self.resent.answered_by(block)
     }
 
     /// Whether an acknowledgement up to `ack` with the timestamp echo `echo` is for the first transmission of
     /// the first retransmitted segment: the echo is older than its retransmission (RFC 3522).
     pub(super) fn answers_first_sending(&self, ack: SeqNumber, echo: u32) -> bool {
-        self.undo.is_some_and(|undo| {
-            // If more segments were retransmitted, the first one does not show that the others had arrived.
-            let is_sole = undo.resent.count <= 1 && !undo.resent.too_many;
-            is_sole
-                && ack > undo.from
-                && undo.clock.is_some_and(|clock| super::timestamps::is_before(echo, clock))
-        })
+        self.has_undo
+            && self.repaired == Repaired::One
+            && ack > self.undo_from
+            && super::timestamps::is_before(echo, self.repaired_clock)
     }
 
     pub(super) const fn forget_undo(&mut self) {
-        self.undo = None;
+        self.has_undo = false;
     }
 
-    /// Records where a recovery begins: it repairs the segments outstanding now, from `una` up to `nxt`.
-    pub(super) const fn on_reduction(&mut self, una: SeqNumber, nxt: SeqNumber) {
+    /// Records where a recovery begins: it repairs the segments outstanding now, from `una` up to `nxt`. What
+    /// was sent again before, as a tail probe or in a recovery that this one follows, and may yet arrive,
+    /// counts with what it sends again.
+    pub(super) fn on_reduction(&mut self, una: SeqNumber, nxt: SeqNumber) {
         self.until = nxt;
-        self.undo = Some(Undo { from: una, clock: None, resent: Resent::new() });
+        self.has_undo = true;
+        self.undo_from = una;
+        self.repaired = Repaired::Nothing;
+        self.resent.forget_acknowledged(una);
     }
 }
