@@ -37,7 +37,7 @@ pub(crate) struct Neighbourhood {
     pub(super) own: OwnAddresses,
     pub(crate) presence: Presence,
     /// Whether the addresses are those of other programs of this machine too, which the device reaches.
-    reaches_programs: bool,
+    pub(super) reaches_programs: bool,
     /// Where the addresses are shared, the ports of active opens and those that commands have named: this
     /// core answers for them, and no other program has them.
     own_ports: PortSet,
@@ -128,6 +128,12 @@ impl Neighbourhood {
         } else {
             Egress::Loopback
         }
+    }
+
+    /// Returns true if packets to `remote` leave by an egress that depends on the port: the address is one of
+    /// the host's own, which other programs of this machine have too.
+    pub(super) fn egress_depends_on_port(&self, remote: IpAddr) -> bool {
+        self.reaches_programs && self.own.contains(remote)
     }
 
     /// Returns the same as [`resolve`](Self::resolve), without asking for an unknown hardware address.

@@ -73,7 +73,9 @@ impl<D: Device> Host<D> {
     fn renew(&mut self, key: &FlowKey, now: Instant) -> bool {
         let Some(egress) = self.neighbourhood.resolve(key, now) else { return false };
         let mut template = self.new_template(key, egress);
-        (template.generation, template.renewed) = (self.neighbourhood.generation(), tick(now));
+        let is_of_address = !self.neighbourhood.egress_depends_on_port(key.remote);
+        template.generation = self.neighbourhood.generation();
+        template.renewed = if is_of_address { tick(now) } else { NEVER };
         let path = &mut self.paths.0[place(key.remote)];
         let confirmed = if path.remote == key.remote { path.confirmed } else { NEVER };
         *path = Path { local: key.local, remote: key.remote, confirmed, template };

@@ -56,6 +56,27 @@ fn sent(host: &mut Host<SimDevice>, wire: &mut SimDevice) -> Vec<Vec<u8>> {
     frames.iter().map(|frame| frame.piece(0).unwrap_or_default().to_vec()).collect()
 }
 
+/// Where a machine's programs share the host's address, the port tells which of them a segment to it is for,
+/// connection by connection.
+#[test]
+fn segments_to_an_own_address_go_where_their_port_is() {
+    let ours = FlowKey { local: V4.into(), remote: V4.into(), remote_port: 7471, local_port: 4791 };
+    let of_a_program = FlowKey { remote_port: 5000, ..ours };
+    for ours_first in [true, false] {
+        let (mut host, _wire) = host(Config { presence: Presence::Shared, ..config() });
+        host.neighbourhood.reaches_programs = true;
+        host.neighbourhood.answer_for(ours.remote_port);
+        let mut flows = [(ours, true), (of_a_program, false)];
+        if !ours_first {
+            flows.reverse();
+        }
+        for (flow, is_ours) in flows {
+            let path = host.path(&flow, 0, NOW).unwrap();
+            assert_eq!(host.template(path).is_loopback(), is_ours, "{}", flow.remote_port);
+        }
+    }
+}
+
 fn flow() -> FlowKey {
     FlowKey { local: V4.into(), remote: PEER.into(), remote_port: 4791, local_port: 7471 }
 }
