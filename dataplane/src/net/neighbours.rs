@@ -69,6 +69,8 @@ struct Neighbour {
     claimed: Option<MacAddress>,
     /// When it was last confirmed, or entered the cache.
     confirmed: Instant,
+    /// The hardware address was claimed, and nothing has confirmed it.
+    is_mere_claim: bool,
     /// When a packet last needed it, if ever. Claims do not evict such a neighbour.
     used: Option<Instant>,
     /// The replicas that have asked for it, a bit for each.
@@ -86,6 +88,7 @@ impl Neighbour {
             solicitations: 0,
             claimed: None,
             confirmed: now,
+            is_mere_claim: false,
             used: None,
             wanted_by: 0,
             unsent_to: 0,
@@ -97,6 +100,11 @@ impl Neighbour {
     fn become_known(&mut self, mac: MacAddress, state: State, now: Instant) {
         let Self { used, wanted_by, .. } = *self;
         *self = Self { used, wanted_by, unsent_to: wanted_by, ..Self::new(mac, state, now) };
+    }
+
+    fn become_reachable(&mut self, until: Instant, now: Instant) {
+        (self.state, self.due, self.confirmed) = (State::Reachable, until, now);
+        self.is_mere_claim = false;
     }
 
     fn solicit_from(&mut self, state: State, due: Instant) {
@@ -244,7 +252,7 @@ impl Neighbours {
             && entry.state != State::Static
             && entry.claimed.is_none()
         {
-            (entry.state, entry.due, entry.confirmed) = (State::Reachable, now + self.reachable_ns, now);
+            entry.become_reachable(now + self.reachable_ns, now);
         }
     }
 
@@ -262,7 +270,7 @@ impl Neighbours {
             }
             (State::Probe, _) if same => {
                 entry.claimed = None;
-                (entry.state, entry.due, entry.confirmed) = (State::Reachable, now + self.reachable_ns, now);
+                entry.become_reachable(now + self.reachable_ns, now);
                 false
             }
             (_, Some(mac)) => self.claimed(address, mac, now, false),
@@ -287,6 +295,7 @@ impl Neighbours {
             State::Static => false,
             State::Incomplete | State::Failed => {
                 entry.become_known(mac, State::Stale, now);
+                entry.is_mere_claim = true;
                 self.has_updates |= entry.unsent_to != 0;
                 true
             }
@@ -296,7 +305,7 @@ impl Neighbours {
                 false
             }
             State::Reachable | State::Stale | State::Delay => {
-                if now - entry.confirmed >= limits::NEIGHBOUR_RETRANSMIT_NS {
+                if entry.is_mere_claim || now - entry.confirmed >= limits::NEIGHBOUR_RETRANSMIT_NS {
                     entry.claimed = Some(mac);
                     entry.solicit_from(State::Probe, now);
                     self.next_due = now;
@@ -364,14 +373,18 @@ impl Neighbours {
     }
 
     /// Makes room for one more neighbour. Evicts the one that was never used and confirmed longest ago; if
-    /// all were used, and the new one is to be used, the one that was used longest ago. Returns false if none
-    /// may be evicted.
+    /// all were used, and the new one is to be used, the one that was used longest ago, of those that have
+    /// not answered if there are any: the sender of a SYN need not exist, and may not drive out one that does
+    /// (RFC 6583 §7.1). Returns false if none may be evicted.
     fn make_room(&mut self, to_be_used: bool) -> bool {
         if self.entries.len() < limits::NEIGHBOURS_PER_CORE {
             return true;
         }
         let candidates = self.entries.iter().filter(|(_, entry)| entry.state != State::Static);
-        let victim = candidates.min_by_key(|(_, entry)| (entry.used, entry.confirmed));
+        let victim = candidates.min_by_key(|(_, entry)| {
+            let is_used = entry.used.is_some();
+            (is_used, is_used && entry.state.is_resolved(), entry.used, entry.confirmed)
+        });
         match victim.map(|(address, entry)| (address, entry.used)) {
             Some((address, used)) if to_be_used || used.is_none() => {
                 self.entries.remove(address);
@@ -569,6 +582,20 @@ mod tests {
         assert_eq!(asked(&mut cache, claimed + RETRANSMIT + limits::NEIGHBOUR_DELAY_NS), Some(only(OTHER)));
     }
 
+    /// A claim that came before the answer to our own question is not held against the answer: nothing has
+    /// confirmed it.
+    #[test]
+    fn an_answer_right_after_a_claim_has_the_claim_asked() {
+        let mut cache = cache();
+        cache.resolve(peer(), at(0));
+        assert_eq!(asked(&mut cache, at(0)), Some(everybody()));
+        assert!(cache.claimed(peer(), OTHER, at(1), false), "somebody waited");
+        assert!(!cache.answered(peer(), Some(MAC), at(2)));
+        assert_eq!(asked(&mut cache, at(2)), Some(only(OTHER)));
+        assert_eq!(asked(&mut cache, at(2 + RETRANSMIT)), None);
+        assert_eq!(cache.known(peer()), Some(MAC));
+    }
+
     #[test]
     fn strangers_neither_fill_the_cache_nor_drive_others_out() {
         let stranger = |n: u32| IpAddr::from(n.to_be_bytes());
@@ -585,12 +612,19 @@ mod tests {
         assert_eq!(cache.known(peer()), Some(MAC), "used: it stays");
         assert_eq!(cache.known(stranger(9_999)), Some(OTHER));
         // When all entries are used, unsolicited claims find no room. A neighbour that this core needs
-        // replaces the longest unused entry.
-        for n in 0..limits::NEIGHBOURS_PER_CORE as u32 - 1 {
+        // replaces one that has not answered, however lately it was needed.
+        for n in 0..2 * limits::NEIGHBOURS_PER_CORE as u32 {
             cache.resolve(stranger(20_000 + n), at(10_000 + u64::from(n)));
         }
         assert!(!cache.claimed(stranger(1), OTHER, at(20_000), true));
         assert_eq!((cache.known(stranger(1)), cache.known(peer())), (None, Some(MAC)));
+        assert_eq!(cache.entries.len(), limits::NEIGHBOURS_PER_CORE);
+        // When all have answered, it replaces the one that was used longest ago.
+        let answer = limits::NEIGHBOURS_PER_CORE as u32 + 1..2 * limits::NEIGHBOURS_PER_CORE as u32;
+        for n in answer {
+            assert!(cache.answered(stranger(20_000 + n), Some(OTHER), at(20_000)), "{n}");
+        }
+        assert_eq!(cache.known(peer()), Some(MAC));
         cache.resolve(stranger(30_000), at(20_001));
         assert_eq!((cache.entries.len(), cache.known(peer())), (limits::NEIGHBOURS_PER_CORE, None));
         assert!(cache.is_waiting(stranger(30_000)));
