@@ -8,7 +8,7 @@ use crate::device::{Device, Frame};
 use crate::drops::DropCause;
 use crate::time::Instant;
 use crate::wire::ipv4::{self, Protocol};
-use crate::wire::ipv6;
+use crate::wire::ipv6::{self, Dead, Upper};
 use crate::wire::{icmp, tcp};
 
 impl<D: Device> Host<D> {
@@ -34,7 +34,7 @@ impl<D: Device> Host<D> {
             octets: usize::from(header.total_len) - header_octets,
             more: header.more_fragments,
             ecn: header.ecn,
-            first_octets_min: first_octets_min(header.protocol),
+            first_octets_min: upper_octets_min(header.protocol),
         };
         let accepted = self.reassembly.accept(
             now,
@@ -71,10 +71,16 @@ impl<D: Device> Host<D> {
         frame: &D::Frame,
         network: usize,
         header: ipv6::Header,
-        upper: &ipv6::Upper,
+        upper: &Upper,
         fragment: ipv6::Fragment,
     ) -> Result<Inbound<D::Frame>, DropCause> {
         let octets = (ipv6::Header::LEN + usize::from(header.payload_len)).checked_sub(upper.offset);
+        let first_octets_min = if fragment.offset == 0 {
+            let packet = frame.piece(0).unwrap_or_default().get(network..).unwrap_or_default();
+            headers_octets(&header, upper, packet)?
+        } else {
+            upper_octets_min(upper.protocol)
+        };
         let fragment = Fragment {
             id: DatagramId {
                 source: header.source.into(),
@@ -86,7 +92,7 @@ impl<D: Device> Host<D> {
             octets: octets.ok_or(DropCause::Malformed)?,
             more: fragment.more,
             ecn: header.ecn,
-            first_octets_min: first_octets_min(upper.protocol),
+            first_octets_min,
         };
         let accepted = self.reassembly.accept(
             now,
@@ -114,9 +120,21 @@ impl<D: Device> Host<D> {
     }
 }
 
-/// Returns the octets that a first fragment must have: the ports and flags that a filter looks at (RFC 1858
+/// Returns the octets that the first fragment of an IPv6 packet must have after its Fragment header: the
+/// extension headers, and the first of what follows them (RFC 8200 §4.5, RFC 7112 §5).
+fn headers_octets(header: &ipv6::Header, fragment: &Upper, packet: &[u8]) -> Result<usize, DropCause> {
+    match ipv6::upper_of_first_fragment(header, fragment, packet) {
+        Ok(Upper { protocol, offset, fragment: None, .. }) => {
+            Ok(offset - fragment.offset + upper_octets_min(protocol))
+        }
+        Ok(_) | Err(Dead::Malformed | Dead::TooMany) => Err(DropCause::Fragment),
+        Err(Dead::Unsupported) => Err(DropCause::OtherProtocol),
+    }
+}
+
+/// Returns the octets of an upper layer that a first fragment must have: the ports and flags that a filter looks at (RFC 1858
 /// §3.2).
-const fn first_octets_min(protocol: Protocol) -> usize {
+const fn upper_octets_min(protocol: Protocol) -> usize {
     match protocol {
         Protocol::TCP => tcp::Header::MIN_LEN,
         _ => icmp::HEADER_LEN,

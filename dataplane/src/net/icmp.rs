@@ -140,6 +140,7 @@ impl<D: Device> Host<D> {
         packet: &Packet,
         source: Ipv6Addr,
         destination: Ipv6Addr,
+        is_fragmented: bool,
     ) -> Result<Inbound<D::Frame>, DropCause> {
         let frame = self.in_one_piece(frame, packet)?;
         let octets = frame.piece(0).unwrap_or_default();
@@ -150,6 +151,10 @@ impl<D: Device> Host<D> {
         if discovery && packet.hop_limit != icmpv6::DISCOVERY_HOP_LIMIT {
             // RFC 4861 §7.1: the packet has passed a router.
             return Err(DropCause::Malformed);
+        }
+        if discovery && is_fragmented {
+            // RFC 6980 §5: switches that look for forged messages do not see through fragments.
+            return Err(DropCause::Fragment);
         }
         match message {
             Message::NeighborSolicitation(_)

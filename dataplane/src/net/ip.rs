@@ -121,7 +121,10 @@ impl<D: Device> Host<D> {
         };
         match upper.protocol {
             Protocol::TCP if !header.destination.is_multicast() => self.on_segment(frame, &packet),
-            Protocol::ICMPV6 => self.on_icmpv6(now, frame, &packet, header.source, header.destination),
+            Protocol::ICMPV6 => {
+                let is_fragmented = reassembled || upper.is_atomic;
+                self.on_icmpv6(now, frame, &packet, header.source, header.destination, is_fragmented)
+            }
             _ => Err(DropCause::OtherProtocol),
         }
     }

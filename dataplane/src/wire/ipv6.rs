@@ -125,6 +125,8 @@ pub struct Upper {
     pub offset: usize,
     /// The packet is a fragment; `protocol` and `offset` are those of what is fragmented.
     pub fragment: Option<Fragment>,
+    /// It has a Fragment header, although it is all of its packet (RFC 6946).
+    pub is_atomic: bool,
 }
 
 /// A Fragment header (RFC 8200 §4.5).
@@ -164,14 +166,28 @@ pub fn upper(header: &Header, packet: &[u8]) -> Result<Upper, Dead> {
     let (protocol, offset) = (header.next_header, Header::LEN);
     // By far the most packets.
     if protocol == Protocol::TCP {
-        return Ok(Upper { protocol, offset, fragment: None });
+        return Ok(Upper { protocol, offset, fragment: None, is_atomic: false });
     }
     let end = (Header::LEN + usize::from(header.payload_len)).min(packet.len());
-    walk(protocol, offset, &packet[..end])
+    walk(protocol, offset, &packet[..end], 0)
 }
 
-fn walk(mut protocol: Protocol, mut offset: usize, packet: &[u8]) -> Result<Upper, Dead> {
-    for walked in 0..=EXTENSION_HEADERS_MAX {
+/// Walks over the extension headers that the first fragment of a packet has behind its Fragment header: they
+/// are those of the packet, and are all in this fragment, with the start of what follows them (RFC 8200
+/// §4.5).
+///
+/// # Errors
+///
+/// [`Dead`].
+pub fn upper_of_first_fragment(header: &Header, fragment: &Upper, packet: &[u8]) -> Result<Upper, Dead> {
+    let end = (Header::LEN + usize::from(header.payload_len)).min(packet.len());
+    walk(fragment.protocol, fragment.offset, &packet[..end], 1)
+}
+
+/// Walks on from the header `protocol` at `offset`, with `walked` headers before it.
+fn walk(mut protocol: Protocol, mut offset: usize, packet: &[u8], walked: usize) -> Result<Upper, Dead> {
+    let mut is_atomic = false;
+    for walked in walked..=EXTENSION_HEADERS_MAX {
         let rest = packet.get(offset..).ok_or(Dead::Malformed)?;
         let octets = match protocol {
             // RFC 8200 §4.1: only right after the IPv6 header.
@@ -194,11 +210,13 @@ fn walk(mut protocol: Protocol, mut offset: usize, packet: &[u8]) -> Result<Uppe
                 // A fragment that is all of its packet is that packet (RFC 6946 §4).
                 if fragment.offset != 0 || fragment.more {
                     let fragment = Some(fragment);
-                    return Ok(Upper { protocol: Protocol(rest[0]), offset: offset + octets, fragment });
+                    let (protocol, offset) = (Protocol(rest[0]), offset + octets);
+                    return Ok(Upper { protocol, offset, fragment, is_atomic });
                 }
+                is_atomic = true;
                 octets
             }
-            _ => return Ok(Upper { protocol, offset, fragment: None }),
+            _ => return Ok(Upper { protocol, offset, fragment: None, is_atomic }),
         };
         protocol = Protocol(rest[0]);
         offset += octets;
@@ -298,7 +316,7 @@ mod tests {
         assert_eq!(out, SYN[14..54]);
         assert_eq!(
             upper(&header, &SYN[14..]),
-            Ok(Upper { protocol: Protocol::TCP, offset: 40, fragment: None })
+            Ok(Upper { protocol: Protocol::TCP, offset: 40, fragment: None, is_atomic: false })
         );
         assert_eq!(Header::parse(&SYN[14..93]), Err(Malformed::Truncated));
         assert_eq!(Header::parse_for(&SYN[14..54], 80), Ok(expected));
@@ -320,19 +338,20 @@ mod tests {
             [6, 0, 0, 0, 0, 0, 0, 7],
         ]
         .concat();
-        let expected = Upper { protocol: Protocol::TCP, offset: 72, fragment: None };
+        let expected = Upper { protocol: Protocol::TCP, offset: 72, fragment: None, is_atomic: true };
         assert_eq!(walked(Protocol::HOP_BY_HOP, &chain), Ok(expected));
         for len in 0..chain.len() {
             assert_eq!(walked(Protocol::HOP_BY_HOP, &chain[..len]), Err(Dead::Malformed), "{len}");
         }
-        let none = Upper { protocol: Protocol(59), offset: 48, fragment: None };
+        let none = Upper { protocol: Protocol(59), offset: 48, fragment: None, is_atomic: false };
         assert_eq!(walked(Protocol::DESTINATION_OPTIONS, &[59, 0, 0, 0, 0, 0, 0, 0]), Ok(none));
     }
 
     #[test]
     fn fragments_are_known() {
         let fragment = Fragment { offset: 1448, more: true, identification: 0x0102_0304 };
-        let expected = Upper { protocol: Protocol::TCP, offset: 48, fragment: Some(fragment) };
+        let expected =
+            Upper { protocol: Protocol::TCP, offset: 48, fragment: Some(fragment), is_atomic: false };
         assert_eq!(walked(Protocol::FRAGMENT, &[6, 0, 0x05, 0xa9, 1, 2, 3, 4]), Ok(expected));
     }
 

@@ -236,6 +236,35 @@ fn fragments_are_put_together() {
     assert_eq!(link.dropped(DropCause::Fragment), 1);
 }
 
+/// RFC 8200 §4.5, RFC 7112 §5: the first fragment has all extension headers, and the ports and flags behind
+/// them, so that a filter on the way sees what the packet is.
+#[test]
+fn a_first_fragment_has_all_headers() {
+    let mut link = link();
+    link.inject(taken!("solicitation"));
+    link.frames.clear();
+    let part = |number: u8, offset: u8, more: u8, octets: &[u8]| {
+        let mut packet = vec![Protocol::DESTINATION_OPTIONS.0, 0, 0, offset | more, 0, 0, 0, number];
+        packet.extend_from_slice(octets);
+        from_peer(Protocol::FRAGMENT, &packet)
+    };
+    let header =
+        Header { source_port: 40_000, destination_port: PORT, flags: Flags::SYN, ..Header::default() };
+    let mut whole = vec![Protocol::TCP.0, 0, 1, 4, 0, 0, 0, 0];
+    whole.extend(segment(peer().into(), ours().into(), &header, &[7; 40]));
+    for (number, first) in [(1, 8), (2, 24)] {
+        link.inject(&part(number, 0, 1, &whole[..usize::from(first)]));
+        link.inject(&part(number, first, 0, &whole[usize::from(first)..]));
+        link.nothing();
+        assert_eq!(link.dropped(DropCause::Fragment), u64::from(number));
+    }
+    assert_eq!(link.core.statistics().datagrams_reassembled, 0);
+    link.inject(&part(3, 0, 1, &whole[..32]));
+    link.inject(&part(3, 32, 0, &whole[32..]));
+    assert_eq!(link.core.statistics().datagrams_reassembled, 1);
+    assert_eq!(tcp_in(&link.one()).1.flags, Flags::RST | Flags::ACK, "it went through to TCP");
+}
+
 /// RFC 4861 §7.1: nothing that passed a router, or contradicts itself.
 #[test]
 fn discovery_from_afar_is_not_heard() {
@@ -264,6 +293,16 @@ fn discovery_from_afar_is_not_heard() {
         link.nothing();
         assert_eq!(link.dropped(cause), 1 + u64::from(wrong[22] == 0xff));
     }
+    // RFC 6980 §5: not behind a Fragment header, of a whole packet or of a part.
+    let whole = solicit(255, peer(), ours(), Some(PEER_MAC));
+    for (place, octets) in [(0, 14 + 40..whole.len()), (1, 14 + 40..14 + 48), (8, 14 + 48..whole.len())] {
+        let mut packet = vec![Protocol::ICMPV6.0, 0, 0, place, 0, 0, 0, 9];
+        packet.extend_from_slice(&whole[octets]);
+        let packet = ip_packet(peer().into(), ours().into(), Protocol::FRAGMENT, 255, &packet);
+        link.inject(&frame(OUR_MAC, PEER_MAC, EtherType::IPV6, &packet));
+        link.nothing();
+    }
+    assert_eq!(link.dropped(DropCause::Fragment), 2);
     link.inject(&solicit(255, peer(), ours(), None));
     assert_eq!(link.one()[..6], PEER_MAC.0, "without the option, to who sent the frame");
     link.inject(&advertisement(PEER_MAC, peer(), ALL_NODES, true, 255));
