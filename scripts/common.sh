@@ -18,13 +18,61 @@ can_be_root() {
     [[ $EUID -eq 0 ]] || { command -v sudo >/dev/null && sudo -n true 2>/dev/null; }
 }
 
+# What comes before a command that root is to run. In the background it is this, and not as_root: $! is then
+# the command, or sudo, which passes signals on, and not a shell around them.
+root=()
+[[ $EUID -eq 0 ]] || root=(sudo -n)
+
 # Runs a command as root. Only after can_be_root.
 as_root() {
-    if [[ $EUID -eq 0 ]]; then
-        "$@"
-    else
-        sudo -n "$@"
-    fi
+    "${root[@]}" "$@"
+}
+
+# stop PID...: ends commands that this shell has started in the background, and waits for them.
+stop() {
+    local process
+    for process in "$@"; do
+        # The number of one that has ended may be another's by now.
+        if grep --quiet --line-regexp "$process" <<<"$(jobs -pr)"; then
+            kill "$process" 2>/dev/null || as_root kill "$process" 2>/dev/null || true
+        fi
+    done
+    wait "$@" 2>/dev/null || true
+}
+
+# end_on_signals: from here on SIGHUP, SIGINT and SIGTERM end this shell, and before it what it has started
+# last in the background. A subshell has to say so itself.
+end_on_signals() {
+    trap 'end_by_signal 129' HUP
+    trap 'end_by_signal 130' INT
+    trap 'end_by_signal 143' TERM
+}
+
+end_by_signal() {
+    # A second one must not cut this short, nor what is done at exit.
+    trap '' HUP INT TERM
+    [[ -z ${!-} ]] || stop "$!"
+    exit "$1"
+}
+
+# attended COMMAND...: runs a command and waits for it; its status. Signals end both. While a command is in
+# the foreground, bash answers no signal.
+attended() {
+    local status=0
+    # Before it is started: it must not be left behind in between.
+    end_on_signals
+    "$@" &
+    wait "$!" || status=$?
+    return "$status"
+}
+
+# bounded SECONDS COMMAND...: the same for so long at most, by timeout, whose status it has. timeout makes a
+# process group, which the terminal's Ctrl-C does not reach, and passes signals on to all that is in it: cargo
+# ends on SIGTERM without those that it has started.
+bounded() {
+    local seconds=$1
+    shift
+    attended timeout --kill-after=10 "$seconds" "$@"
 }
 
 # Prints one number of the hugepage pool (nr_hugepages, free_hugepages), 0 where the kernel has none.

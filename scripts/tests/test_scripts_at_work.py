@@ -1,0 +1,198 @@
+"""Tests of shell scripts in a folder of their own, with stubs in the place of what they call: what a signal
+ends, and what a failure does."""
+
+import contextlib
+import os
+import pathlib
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+from collections.abc import Callable
+from typing import Self
+
+SCRIPTS = pathlib.Path(__file__).resolve().parent.parent
+SECONDS = 30
+"""How long something may take that takes a moment, on a machine that has other work."""
+HELD_SECONDS = 3 * SECONDS
+"""How long a stub runs that nobody ends."""
+# A program that starts another, as cargo does, and ends on SIGTERM without it.
+HOLD = f"""sleep {HELD_SECONDS} &
+echo held >>"$MARK/held"
+wait
+"""
+CARGO = """case $* in
+    --version) echo 'cargo 99.0.0' ;;
+    metadata*) echo "{\\"target_directory\\":\\"$MARK/target\\"}" ;;
+    *--no-run* | *build* | *--version) ;;
+    *test*) . "$MARK/hold" ;;
+esac
+"""
+
+
+def until(condition: Callable[[], bool], seconds: float = SECONDS) -> bool:
+    """Whether a condition comes true in time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+class Folder:
+    """Copies of scripts, and stubs; a context manager that leaves no process behind."""
+
+    def __init__(self, *scripts: str) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="warpline-scripts-")
+        self.path = pathlib.Path(self._directory.name).resolve()
+        self.started: dict[int, int] = {}
+        for name in ("common.sh", *scripts):
+            (self.path / "scripts").mkdir(exist_ok=True)
+            shutil.copy(SCRIPTS / name, self.path / "scripts" / name)
+        shutil.copy(SCRIPTS.parent / "Cargo.toml", self.path)
+        (self.path / "hold").write_text(HOLD)
+        self.stub("bin/cargo", CARGO)
+        # As root and otherwise: nothing here is another user's.
+        self.stub("bin/sudo", 'shift\n"$@"')
+        self.environment = {
+            **os.environ,
+            "PATH": f"{self.path}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "MARK": str(self.path),
+        }
+        self.environment.pop("CARGO_TARGET_DIR", None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pid in self.left():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid, terminal in self.started.items():
+            os.close(terminal)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+        self._directory.cleanup()
+
+    def stub(self, name: str, text: str) -> None:
+        """A program of sh."""
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+
+    def left(self) -> list[int]:
+        """The processes that were started here, at whatever remove, and still run."""
+        mark, found = f"MARK={self.path}".encode(), []
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if mark in (process / "environ").read_bytes().split(b"\0"):
+                    found.append(int(process.name))
+        return found
+
+    def held(self) -> int:
+        """How many stubs have begun to run until they are ended."""
+        held = self.path / "held"
+        return len(held.read_text().split()) if held.exists() else 0
+
+    def start(self, *words: str) -> int:
+        """Starts a script of the folder at a terminal of its own; its process."""
+        process, terminal = pty.fork()
+        if process == 0:
+            try:
+                os.chdir(self.path)
+                os.execve(words[0], words, self.environment)
+            finally:
+                os._exit(127)
+        self.started[process] = terminal
+        return process
+
+    def press_ctrl_c(self, process: int) -> None:
+        """As somebody at the terminal does."""
+        os.write(self.started[process], b"\x03")
+
+    def end(self, process: int) -> tuple[int | None, str]:
+        """The exit status of a script, None if it does not end, and what it has printed."""
+        printed, status = b"", list[int]()
+
+        def ended() -> bool:
+            nonlocal printed
+            with contextlib.suppress(OSError):  # nobody has the terminal open any more
+                while select.select([self.started[process]], [], [], 0)[0]:
+                    printed += os.read(self.started[process], 65536)
+            if not status:
+                found, how = os.waitpid(process, os.WNOHANG)
+                status.extend([os.waitstatus_to_exitcode(how)] if found else [])
+            return bool(status)
+
+        until(ended)
+        ended()
+        return (status[0] if status else None), printed.decode(errors="replace")
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Runs a script of the folder to its end."""
+        return subprocess.run(
+            words,
+            cwd=self.path,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=HELD_SECONDS,
+            check=False,
+        )
+
+
+class SignalTest(unittest.TestCase):
+    def expect_ends(self, folder: Folder, number: signal.Signals, *words: str, steps: int = 1) -> str:
+        """A script that is sent a signal while some steps run ends with its status, and so do they; what it
+        has printed. SIGINT comes from the terminal."""
+        process = folder.start(*words)
+        if not until(lambda: folder.held() >= steps):
+            self.fail(f"{words[0]} does not come to its steps: {folder.end(process)}")
+        if number == signal.SIGINT:
+            folder.press_ctrl_c(process)
+        else:
+            os.kill(process, number)
+        status, printed = folder.end(process)
+        self.assertEqual(status, 128 + number, printed)
+        self.assertTrue(until(lambda: not folder.left()), folder.left())
+        self.assertEqual(folder.held(), steps, "nothing is begun after the signal")
+        return printed
+
+
+class BoundedTest(SignalTest):
+    def test_the_command_and_what_it_has_started_end_with_the_shell(self) -> None:
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number.name), Folder() as folder:
+                script = '. scripts/common.sh; bounded 60 sh "$MARK/hold"; echo went on'
+                printed = self.expect_ends(folder, number, "/bin/bash", "-c", script)
+                self.assertNotIn("went on", printed)
+
+    def test_the_status_is_that_of_timeout(self) -> None:
+        with Folder() as folder:
+            for command, status in (("60 true", 0), ("60 sh -c 'exit 7'", 7), ("0.1 sleep 60", 124)):
+                done = folder.run("/bin/bash", "-c", f". scripts/common.sh; bounded {command}")
+                self.assertEqual((done.returncode, done.stdout + done.stderr), (status, ""), command)
+
+
+class SoakTest(SignalTest):
+    def test_ctrl_c_ends_it(self) -> None:
+        with Folder("soak") as folder:
+            self.expect_ends(folder, signal.SIGINT, "scripts/soak")
+
+
+class SanitizeTest(SignalTest):
+    def test_ctrl_c_ends_it(self) -> None:
+        with Folder("sanitize") as folder:
+            folder.stub("bin/rustc", "echo host: here")
+            self.expect_ends(folder, signal.SIGINT, "scripts/sanitize", "address")
+
+
+if __name__ == "__main__":
+    unittest.main()
