@@ -187,6 +187,55 @@ class SoakTest(SignalTest):
             self.expect_ends(folder, signal.SIGINT, "scripts/soak")
 
 
+class TestTest(SignalTest):
+    def folder(self) -> Folder:
+        """With the checks that are no cargo commands, and a setup that runs until it is ended."""
+        folder = Folder("test")
+        folder.stub("bin/cc", "")
+        folder.stub("scripts/setup", HOLD)
+        for name in ("check_lines", "check_layers", "check_python"):
+            folder.stub(f"scripts/{name}", "echo checked")
+        return folder
+
+    def test_ctrl_c_ends_it(self) -> None:
+        with self.folder() as folder:
+            printed = self.expect_ends(folder, signal.SIGINT, "scripts/test", "--quick")
+            self.assertNotIn("passed", printed)
+
+    def test_steps_beside_others_end_too(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number.name), self.folder() as folder:
+                printed = self.expect_ends(folder, number, "scripts/test", steps=2)
+                self.assertNotIn("passed", printed)
+
+    def test_what_a_step_says_at_its_end_is_kept(self) -> None:
+        with self.folder() as folder:
+            farewell = "trap 'sleep 0.2; echo farewell; exit 1' TERM\n"
+            (folder.path / "hold").write_text(farewell + HOLD)
+            printed = self.expect_ends(folder, signal.SIGTERM, "scripts/test", "--quick")
+            self.assertIn("farewell", printed)
+
+    def test_steps_are_listed_with_their_outcomes(self) -> None:
+        with self.folder() as folder:
+            (folder.path / "hold").write_text("echo error: it does not work; exit 7\n")
+            computing = "import time\nwhile time.process_time() < 0.8: pass"
+            folder.stub("scripts/check_layers", f"python3 -c '{computing}'")
+            done = folder.run("scripts/test", "--quick")
+            self.assertEqual((done.returncode, done.stderr), (1, ""))
+            logs = folder.path / "target/test-results"
+            log = logs / "vectors-and-scripted-segments.log"
+            self.assertEqual(log.read_text(), "error: it does not work\n")
+            self.assertIn(f"--- vectors and scripted segments\n{log.read_text()}", done.stdout)
+            self.assertIn(f"\n--- from {log}\n{log.read_text()}", done.stdout)
+            outcomes = (logs / "outcomes").read_text()
+            self.assertRegex(outcomes, r"\nlines end at 110 columns[^\n]* [0-9]+ s +0 s CPU  passed\n")
+            self.assertRegex(outcomes, r"\nimports lead down[^\n]* s +[1-9][0-9]* s CPU  passed\n")
+            failed = rf"\nvectors and scripted segments +[0-9]+ s +0 s CPU  FAILED \(status 7\), see {log}\n"
+            self.assertRegex(outcomes, failed)
+            self.assertEqual([path for path in logs.iterdir() if path.suffix not in ("", ".log")], [])
+            self.assertTrue(done.stdout.endswith(f"{outcomes}5 passed, 4 failed\n"), done.stdout)
+
+
 class SanitizeTest(SignalTest):
     def test_ctrl_c_ends_it(self) -> None:
         with Folder("sanitize") as folder:
