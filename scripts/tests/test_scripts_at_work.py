@@ -243,5 +243,32 @@ class SanitizeTest(SignalTest):
             self.expect_ends(folder, signal.SIGINT, "scripts/sanitize", "address")
 
 
+class FuzzTest(SignalTest):
+    def test_ctrl_c_is_no_finding(self) -> None:
+        """A fuzzer ends on SIGINT with a status of its own, after its jobs."""
+        with Folder("fuzz") as folder:
+            folder.stub("bin/rustc", "echo host: here")
+            folder.stub("fuzz/target/here/release/seeds", "")
+            folder.stub("fuzz/target/here/release/receive", f"trap 'exit 72' INT TERM\n{HOLD}")
+            printed = self.expect_ends(folder, signal.SIGINT, "scripts/fuzz", "--target", "receive")
+            self.assertNotIn("finding", printed)
+
+    def test_its_jobs_end_with_it(self) -> None:
+        with Folder("fuzz") as folder:
+            folder.stub("bin/rustc", "echo host: here")
+            folder.stub("fuzz/target/here/release/seeds", "")
+            folder.stub("fuzz/target/here/release/receive", HOLD)
+            self.expect_ends(folder, signal.SIGTERM, "scripts/fuzz", "--target", "receive")
+
+
+class CheckPythonTest(SignalTest):
+    def test_ctrl_c_ends_the_installation(self) -> None:
+        with Folder("check_python", "python-tools.txt") as folder:
+            folder.stub("pip", HOLD)
+            folder.stub("bin/python3", 'mkdir -p "$3/bin" && cp "$MARK/pip" "$3/bin"')
+            printed = self.expect_ends(folder, signal.SIGINT, "scripts/check_python", "--install")
+            self.assertNotIn("cannot be installed", printed)
+
+
 if __name__ == "__main__":
     unittest.main()
