@@ -37,7 +37,8 @@ stop() {
             kill "$process" 2>/dev/null || as_root kill "$process" 2>/dev/null || true
         fi
     done
-    wait "$@" 2>/dev/null || true
+    # Without a number it would wait for all.
+    (($# == 0)) || wait "$@" 2>/dev/null || true
 }
 
 # end_on_signals: from here on SIGHUP, SIGINT and SIGTERM end this shell, and before it what it has started

@@ -58,7 +58,7 @@ class Folder:
         (self.path / "hold").write_text(HOLD)
         self.stub("bin/cargo", CARGO)
         # As root and otherwise: nothing here is another user's.
-        self.stub("bin/sudo", 'shift\n"$@"')
+        self.stub("bin/sudo", 'shift\nexec "$@"')
         self.environment = {
             **os.environ,
             "PATH": f"{self.path}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
@@ -268,6 +268,39 @@ class CheckPythonTest(SignalTest):
             folder.stub("bin/python3", 'mkdir -p "$3/bin" && cp "$MARK/pip" "$3/bin"')
             printed = self.expect_ends(folder, signal.SIGINT, "scripts/check_python", "--install")
             self.assertNotIn("cannot be installed", printed)
+
+
+class DemoTest(SignalTest):
+    def folder(self, client: str) -> Folder:
+        """With servers that run until they are ended, and listen by then."""
+        folder = Folder("demo")
+        for name in ("target/release/warpline-bench", "scripts/setup", "scripts/bench"):
+            folder.stub(name, "")
+        (folder.path / "scripts/demo_report.py").touch()
+        folder.stub("bin/ip", 'case $1,$2 in netns,exec) shift 3; exec "$@" ;; esac')
+        folder.stub("bin/ss", 'cat "$MARK/held" 2>/dev/null')
+        server = f'case $* in *" -s "*) {HOLD} ;; esac'
+        folder.stub("target/release/warpline-run", f"{server}\n{client}")
+        return folder
+
+    def test_ctrl_c_ends_server_and_client(self) -> None:
+        with self.folder(HOLD) as folder:
+            self.expect_ends(folder, signal.SIGINT, "scripts/demo", steps=2)
+
+    def test_a_client_that_fails_ends_its_server(self) -> None:
+        with self.folder("echo no route; exit 1") as folder:
+            status, printed = folder.end(folder.start("scripts/demo"))
+            self.assertEqual(status, 1, printed)
+            self.assertIn("no route", printed)
+            self.assertTrue(until(lambda: not folder.left()), folder.left())
+            self.assertEqual(folder.held(), 1)
+
+    def test_a_server_that_fails_is_no_success(self) -> None:
+        with self.folder("") as folder:
+            folder.stub("target/release/warpline-run", 'case $* in *" -s "*) echo no device; exit 1 ;; esac')
+            status, printed = folder.end(folder.start("scripts/demo"))
+            self.assertEqual(status, 1, printed)
+            self.assertIn("no device", printed)
 
 
 if __name__ == "__main__":
