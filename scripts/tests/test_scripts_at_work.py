@@ -303,5 +303,25 @@ class DemoTest(SignalTest):
             self.assertIn("no device", printed)
 
 
+class PktgenTest(SignalTest):
+    def folder(self, writer: str) -> Folder:
+        """With ends that are what is said, and a flood of a million packets between two looks."""
+        folder = Folder("pktgen")
+        folder.stub("bin/sleep", "exec /bin/sleep 0.02")
+        looks = """echo >>"$MARK/looks"
+            echo "[{\\"stats64\\":{\\"rx\\":{\\"packets\\":$(wc -l <"$MARK/looks")000000}}}]" """
+        folder.stub(
+            "bin/ip", f'case $*,$1,$2 in *-statistics*) {looks} ;; *,netns,exec) shift 3; exec "$@" ;; esac'
+        )
+        folder.stub("bin/pktgen", HOLD.replace("sleep", "/bin/sleep"))
+        # The end that writes has a report to write.
+        folder.stub("target/release/warpline-bench", f"case $* in *--json*) {writer} ;; esac")
+        return folder
+
+    def test_ctrl_c_ends_everything(self) -> None:
+        with self.folder(HOLD.replace("sleep", "/bin/sleep")) as folder:
+            self.expect_ends(folder, signal.SIGINT, "scripts/pktgen")
+
+
 if __name__ == "__main__":
     unittest.main()
