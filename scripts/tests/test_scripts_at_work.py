@@ -322,6 +322,17 @@ class PktgenTest(SignalTest):
         with self.folder(HOLD.replace("sleep", "/bin/sleep")) as folder:
             self.expect_ends(folder, signal.SIGINT, "scripts/pktgen")
 
+    def test_bytes_that_arrive_wrong_fail_it(self) -> None:
+        for corrupt, status in ((0, 0), (1, 1)):
+            report = f'{{\\"corrupt_bytes\\": {corrupt}, \\"gbit_per_s\\": 12.3}}'
+            writer = f'for last; do case $last in *.json) echo "{report}" >"$last" ;; esac; done'
+            with self.subTest(corrupt), self.folder(writer) as folder:
+                done = folder.run("scripts/pktgen")
+                self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+                self.assertEqual("bytes arrived wrong" in done.stderr, corrupt > 0)
+                rates = "12.30 Gb/s without the flood, 12.30 Gb/s with it"
+                self.assertEqual(rates in done.stdout, corrupt == 0)
+
 
 if __name__ == "__main__":
     unittest.main()
