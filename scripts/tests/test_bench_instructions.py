@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import importlib.machinery
+import importlib.util
 import io
 import json
 import pathlib
@@ -211,6 +213,7 @@ def end(count: int, branches: float = 0.0, locked: float = 0.0) -> dict[str, flo
     return {"instructions": count, "branches": branches, "locked": locked}
 
 
+BENCH = pathlib.Path(__file__).resolve().parent.parent / "bench"
 BASELINES = pathlib.Path(__file__).resolve().parent.parent / "instructions.json"
 BASELINE: dict[str, Any] = {"case": {"unit": "segment", "writer": end(100), "target": end(200)}}
 
@@ -442,6 +445,40 @@ class FiguresTest(unittest.TestCase):
             recorded = json.loads(BASELINES.read_text())[build]
             for name, at in excused:
                 self.assertIn(at, recorded[name])
+
+
+class CommandTest(unittest.TestCase):
+    def run_bench(self, *words: str) -> tuple[int, list[str], str]:
+        """The status of `bench instructions` with what `phase` has measured, the cases in its JSON, and what
+        it says on standard error."""
+        measured = phase()
+        measured.facts.update(size=1500, mtu=1500, packing="frame", resembles="")
+        errors = io.StringIO()
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            mock.patch.object(instructions, "measure", return_value=[measured]),
+            mock.patch.object(cache_lines, "measure", return_value=CacheLinesTest.MEASURED),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(errors),
+        ):
+            report = pathlib.Path(folder) / "report.json"
+            loader = importlib.machinery.SourceFileLoader("bench", str(BENCH))
+            specification = importlib.util.spec_from_loader(loader.name, loader)
+            assert specification is not None
+            module = importlib.util.module_from_spec(specification)
+            loader.exec_module(module)
+            arguments = ["instructions", "--program", "none", "--json", str(report), *words]
+            parsed = module.parser().parse_args(arguments)
+            status = parsed.run(parsed)
+            cases = [at["case"] for at in json.loads(report.read_text())] if report.exists() else []
+        return status, cases, errors.getvalue()
+
+    def test_some_cases_are_written_as_json(self) -> None:
+        self.assertEqual(self.run_bench("--cases", "case"), (0, ["case"], ""))
+
+    def test_bars_of_some_cases_are_refused(self) -> None:
+        refused = (2, list[str](), "scripts/bench instructions: --bars needs all cases\n")
+        self.assertEqual(self.run_bench("--cases", "case", "--bars"), refused)
 
 
 class CacheLinesTest(unittest.TestCase):
