@@ -16,6 +16,8 @@ from .processes import RigError
 
 CASES: Final = ROOT / "scripts/interop/operations"
 SECONDS: Final = 300
+JUDGED: Final = 2
+"""Its exit status if a case has failed, as its line then says."""
 QUICK_EVERY: Final = 4
 """With --quick every n-th case is played."""
 KERNEL_PORT: Final = PORT + 1
@@ -45,10 +47,13 @@ def play(network: ProgramNetwork, captured: bool, every: int) -> list[dict[str, 
         judge = network.start("operations", network.kernel, [str(CASES), *words], SECONDS)
         before = ["sh", "-c", PIPES, "sh", *map(str, pipes)]
         ours = network.start_ours(["--listen", str(PORT)], capture, SECONDS, before, "operations")
-        judge.wait()
+        status = judge.wait()
         lines = judge.lines()
         if not lines:
             raise RigError(f"no case was played: {judge.errors}; {ours.errors}")
+        # One that ends with any other has not played all of them.
+        if status != (JUDGED if any(line.get("fault") for line in lines) else 0):
+            raise RigError(f"the judge ended with status {status}: {judge.errors}; {ours.errors}")
         if (status := ours.wait()) != 0:
             raise RigError(f"our end ended with status {status}: {ours.errors}")
         network.finish_capture()
