@@ -34,7 +34,8 @@ stop() {
     for process in "$@"; do
         # The number of one that has ended may be another's by now.
         if grep --quiet --line-regexp "$process" <<<"$(jobs -pr)"; then
-            kill "$process" 2>/dev/null || as_root kill "$process" 2>/dev/null || true
+            # sudo passes on no signal from the process group that it is in.
+            kill "$process" 2>/dev/null || as_root setsid --wait kill "$process" 2>/dev/null || true
         fi
     done
     # Without a number it would wait for all.
