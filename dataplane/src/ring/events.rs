@@ -67,6 +67,29 @@ impl Events {
                 self.waiting.push_front(event);
                 return;
             }
+            // Control may have emptied the ring, and sleep since.
+            self.has_news = true;
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::qp::work::QpNumber;
+
+    /// Control sleeps once it has emptied the ring: what waited for room is news to it, as new events are.
+    #[test]
+    fn what_waited_for_room_is_news() {
+        let ring = Arc::new(ArrayQueue::new(2));
+        let mut events = Events::new(ring.clone());
+        (0..3).for_each(|number| events.push(Event::QpEnded(QpNumber(number))));
+        assert!(events.clear_news());
+        events.flush();
+        assert!(!events.clear_news(), "there is no room: control is behind");
+        assert!(ring.pop().is_some() && ring.pop().is_some());
+        events.flush();
+        assert!(events.clear_news());
+        assert_eq!((events.waiting(), ring.len()), (0, 1));
     }
 }
