@@ -73,8 +73,10 @@ impl CoreRing {
         }
         // All that the core before has done comes before the end of its doorbells, which `upgrade` has seen.
         fence(Ordering::Acquire);
-        *of = Arc::downgrade(core);
+        let before = core::mem::replace(&mut *of, Arc::downgrade(core));
         self.owner.store(Self::address(core), Ordering::Release);
+        // Not before: from here on its address may be that of another core, which must not find it here.
+        drop(before);
         true
     }
 
