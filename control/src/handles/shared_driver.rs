@@ -6,9 +6,10 @@
 //!
 //! Nothing is lost between the two. The thread sleeps without a limit only after a poll with its waker armed
 //! that has found nothing, and everything that gives the core or control work from then on wakes it:
-//! doorbells, requests and commands by the waker, frames by the waker or the interrupt. A turn that an
-//! application takes meanwhile changes nothing of that. So no deadline becomes earlier than the one that the
-//! thread sleeps until, and no work remains, without the thread being woken.
+//! doorbells, requests and commands by the waker, frames by the waker or the interrupt. A turn of an
+//! application may take the frame of an interrupt before the thread has looked, which then sleeps on: so a
+//! turn that had anything to do wakes a thread that sleeps, once. So no deadline becomes earlier than the one
+//! that the thread sleeps until, and no work remains, without the thread being woken.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -233,6 +234,9 @@ impl<D: Device + Send> TakeTurns for SharedDriver<D> {
         match self.try_drive(|driven| driven.take_turn(TurnOf::Application)) {
             Ok(turn) => {
                 self.polled_at_ns.store(turn.at.as_nanos(), Ordering::Relaxed);
+                if turn.busy {
+                    self.wake_sources.waker.wake();
+                }
                 turn.busy
             }
             Err(NotDriven::Taken) => {

@@ -1,17 +1,20 @@
 //! Tests of devices that applications and a thread of warpline drive in turns.
 
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use warpline_dataplane::device;
 use warpline_dataplane::device::boxed::boxed;
-use warpline_dataplane::device::sim::{self, EndConfig, SimDevice};
-use warpline_dataplane::time::SECOND;
+use warpline_dataplane::device::sim::{self, EndConfig, SimDevice, SimFrame};
+use warpline_dataplane::device::{self, Capabilities, RxInterrupt, RxTrigger};
+use warpline_dataplane::time::{self, SECOND};
+use warpline_dataplane::wire::ethernet::MacAddress;
 
 use crate::handles::driver::tests::{Interrupting, Unannounced, per_second, sleeps};
+use crate::handles::event_fd::EventFd;
 use crate::handles::shared_thread::AwayTimes;
 use crate::{
     Access, AsyncEvent, CompletionQueue, ConnectConfig, CreateError, Device, DeviceConfig, Idle,
@@ -222,6 +225,84 @@ fn what_an_application_leaves_is_done() {
     Ends::on(Idle::Sleep, Interrupting::new).write_after_turns(300);
     Ends::on(Idle::Sleep, Unannounced).write_after_turns(100);
     Ends::new(Idle::Spin).write_after_turns(100);
+}
+
+/// A device that delivers while it is open, whose interrupt is never raised: as if each frame were taken
+/// before the thread has looked.
+struct Unheard {
+    device: SimDevice,
+    interrupt: EventFd,
+    is_open: Arc<AtomicBool>,
+}
+
+impl device::Device for Unheard {
+    type Frame = SimFrame;
+
+    fn capabilities(&self) -> Capabilities {
+        self.device.capabilities()
+    }
+
+    fn mac(&self) -> MacAddress {
+        self.device.mac()
+    }
+
+    fn receive(&mut self, now: time::Instant, frames: &mut Vec<SimFrame>, limit: usize) -> usize {
+        if self.is_open.load(Ordering::Relaxed) { self.device.receive(now, frames, limit) } else { 0 }
+    }
+
+    fn allocate(&mut self) -> Option<SimFrame> {
+        self.device.allocate()
+    }
+
+    fn transmit(&mut self, now: time::Instant, frames: &mut Vec<SimFrame>) -> usize {
+        self.device.transmit(now, frames)
+    }
+
+    fn rx_interrupt(&self) -> Option<RxInterrupt<'_>> {
+        Some(RxInterrupt { fd: self.interrupt.as_fd(), trigger: RxTrigger::Level })
+    }
+
+    fn enable_rx_interrupt(&mut self) -> bool {
+        true
+    }
+}
+
+/// An application's turn takes a frame, and with it the interrupt of the thread that sleeps. The thread does
+/// what the turn has left: it acknowledges.
+#[test]
+fn a_turn_that_takes_a_frame_leaves_the_rest_to_the_thread() {
+    let (near, far) = sim::link(1, EndConfig::a(), EndConfig::b());
+    let is_open = Arc::new(AtomicBool::new(true));
+    let near = Unheard { device: near, interrupt: EventFd::new().unwrap(), is_open: is_open.clone() };
+    let near = Host::new(near, NEAR, Idle::Sleep, AwayTimes::default());
+    let far = Host::new(far, FAR, Idle::Sleep, AwayTimes::default());
+    let (turns, is_connected) = (&near.turns, AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            until(|| {
+                turns.turn();
+                is_connected.load(Ordering::Relaxed)
+            });
+        });
+        connect(&near.qp, &far, &far.qp, PORT);
+        is_connected.store(true, Ordering::Relaxed);
+    });
+    // The end that has connected sends first.
+    let target = far.memory.advertisement(0, 8).unwrap();
+    near.qp.post_write(0, near.memory.slice(0, 8), &target, 0).unwrap();
+    until(|| {
+        near.turns.turn();
+        near.completions.poll().is_some_and(|done| done.status == Status::Success)
+    });
+    for number in 0..20 {
+        is_open.store(false, Ordering::Relaxed);
+        until_asleep(&near.turns);
+        let target = near.memory.advertisement(0, 8).unwrap();
+        far.qp.post_write(number, far.memory.slice(0, 8), &target, 0).unwrap();
+        is_open.store(true, Ordering::Relaxed);
+        until(|| near.turns.turn());
+        assert_eq!(far.completions.wait(PATIENCE).expect("it is acknowledged").status, Status::Success);
+    }
 }
 
 /// Deadlines wake the thread, though it sleeps.
