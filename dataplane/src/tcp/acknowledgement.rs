@@ -435,18 +435,18 @@ impl<'c, P: SendPayload, F> Acknowledgement<'c, P, F> {
         }
         // RFC 3168 §6.1.2: segments sent after the reduction carry CWR. Until one is acknowledged, echoes are
         // of old marks.
-        if !ece || send.una <= recovery.ecn_until {
+        if !ece {
             return;
         }
-        if recovery.is_open() {
+        if !recovery.is_open() {
+            // The reduction for a loss answers the mark too, even if nothing was lost.
+            congestion.keep_reduction();
+        } else if send.una > recovery.ecn_until {
             congestion.on_congestion(self.now, self.flight_octets, Signal::Ecn);
             recovery.forget_undo();
             recovery.ecn_until = send.queue.nxt();
             ecn.reduced = true;
             counters.ecn_reductions += 1;
-        } else {
-            // The reduction for a loss answers the mark too, even if nothing was lost.
-            congestion.keep_reduction();
         }
     }
 

@@ -40,7 +40,7 @@ impl LossRepair<'_> {
         if spurious {
             self.undo_reduction(now, pools);
             // §2.1 step 3b: losses after this are of another recovery.
-            self.recovery.until = self.send.una;
+            self.recovery.until = self.send.una - 1;
         }
     }
 

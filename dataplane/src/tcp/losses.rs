@@ -96,7 +96,7 @@ impl<'c> LossRepair<'c> {
             && self.recovery.is_open()
             && self.recovery.duplicate_acks == DUPLICATE_THRESHOLD
             // §3.2 step 1: not for segments that an earlier recovery retransmitted.
-            && ack >= self.recovery.until;
+            && ack > self.recovery.until;
         if !partial && !third {
             return false;
         }
@@ -149,6 +149,7 @@ impl<'c> LossRepair<'c> {
         if self.send.una >= self.recovery.ecn_until {
             let signal = Signal::Loss;
             self.congestion.on_congestion(now, self.send.flight_octets(), signal);
+            self.recovery.ecn_until = self.send.queue.nxt();
         }
         self.recovery.phase = Phase::Fast(Prr::new(outstanding_octets));
         self.recovery.tail_probe = None;
@@ -194,6 +195,7 @@ impl<'c> LossRepair<'c> {
         self.timers.clear(Timer::Reorder);
         if first {
             self.recovery.on_reduction(self.send.una, self.send.queue.nxt());
+            self.recovery.ecn_until = self.send.queue.nxt();
         } else {
             self.recovery.until = self.send.queue.nxt();
         }
@@ -202,7 +204,11 @@ impl<'c> LossRepair<'c> {
     /// Takes back what was done about losses: there were none. A reduction for a mark stays.
     pub(super) fn undo_reduction<P: SendPayload, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
         self.send.queue.unmark_lost(&mut pools.segments);
-        self.counters.undone_reductions += u32::from(self.congestion.undo(now));
+        if self.congestion.undo(now) {
+            self.counters.undone_reductions += 1;
+            // A mark of that round trip has had no answer.
+            self.recovery.ecn_until = self.send.una - 1;
+        }
         self.recovery.phase = Phase::Open;
         self.recovery.duplicate_acks = 0;
         self.recovery.forget_undo();

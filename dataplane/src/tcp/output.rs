@@ -40,7 +40,7 @@ impl Connection {
     ) -> Option<Outgoing<P>> {
         if core::mem::take(&mut self.reset_owed) {
             let flags = Flags::RST | Flags::ACK;
-            return Some(Outgoing::control(self.header(now, self.send.next(), flags)));
+            return Some(Outgoing::control(self.header(now, self.bare_seq(), flags)));
         }
         if self.state == State::Closed {
             return None;
@@ -81,6 +81,8 @@ impl Connection {
     fn probe(&mut self, now: Instant) -> Header {
         let mut header = self.header(now, self.send.una - 1, Flags::ACK);
         header.options.sack = self.ack.held();
+        // There are peers that accept the acknowledgement of a segment that they have (BSD).
+        self.on_ack_sent_again();
         header
     }
 
@@ -91,10 +93,18 @@ impl Connection {
             return None;
         }
         self.ack.owed -= 1;
-        let mut header = self.header(now, self.send.next(), Flags::ACK);
+        let mut header = self.header(now, self.bare_seq(), Flags::ACK);
         header.options.sack = self.ack.report();
         self.on_ack_sent();
         Some(Outgoing::control(header))
+    }
+
+    /// The sequence number of a segment without data: SND.NXT, unless the peer has taken back the window
+    /// before it, and so would not accept that (RFC 9293 §3.8.6). Less than a unit of the window field is
+    /// rounding.
+    fn bare_seq(&self) -> SeqNumber {
+        let (next, end) = (self.send.next(), self.send.window_end());
+        if next - end < 1 << self.send.scale || self.is_opening() { next } else { end.later(self.send.una) }
     }
 
     /// Whether nothing never sent is queued, and no acknowledgement is owed: then there is nothing to send,
@@ -162,7 +172,9 @@ impl Connection {
             return None;
         }
         let pipe = self.pipe_octets();
-        if pipe > 0 && pipe + lost.octets > self.congestion.window_octets() {
+        // RFC 6298 §5.4: a timeout sends the oldest again, whatever else is in flight.
+        let is_timed_out = lost.seq <= self.send.una && matches!(self.recovery.phase, Phase::Timeout { .. });
+        if pipe > 0 && !is_timed_out && pipe + lost.octets > self.congestion.window_octets() {
             return None;
         }
         let segment = self.send.queue.resend_lost(&mut pools.segments, now)?;
@@ -326,7 +338,7 @@ impl Connection {
     /// An acknowledgement of the octets in order before the ECN echo changed, with the echo of before. It
     /// offers the same right edge as any other.
     fn earlier_acknowledgement(&mut self, now: Instant, earlier: EarlierAck) -> Header {
-        let mut header = self.header(now, self.send.next(), Flags::ACK);
+        let mut header = self.header(now, self.bare_seq(), Flags::ACK);
         header.flags.set(Flags::ECE, earlier.echoes);
         header.ack = earlier.ack;
         header.window = self.receive.window_from(earlier.ack);

@@ -3,7 +3,7 @@
 //! One counts as passed while SND.UNA is less than 2^31 octets ahead of it (RFC 9293 §3.4). Most are set anew
 //! every round trip, but the end of the last recovery is not, where nothing is lost. So these marks follow
 //! SND.UNA into each quarter of the space: as they are set in the window, which is no larger than a quarter,
-//! none is ever half of the space behind.
+//! none is ever half of the space behind. Retransmissions that have been acknowledged are forgotten there.
 //!
 //! Example: the last recovery ended at 1000. When SND.UNA comes to 2^30 + 500, `until` becomes 2^30 + 499.
 //! Left where it is, it would lie ahead again from 2^31 + 1000 on, and a third duplicate acknowledgement
@@ -41,6 +41,7 @@ fn renew_marks(tcp: &mut Connection) {
     for mark in marks {
         *mark = mark.later(passed);
     }
+    recovery.forget_acknowledged(tcp.send.una);
 }
 
 #[cfg(test)]

@@ -183,7 +183,7 @@ impl Recovery {
         Self {
             phase: Phase::Open,
             rack: Rack::new(start),
-            until: start,
+            until: SeqNumber(start.0.wrapping_sub(1)),
             ecn_until: start,
             tail_probe: None,
             tail_probe_owed: false,
@@ -223,16 +223,21 @@ impl Recovery {
         queue.in_flight_octets().saturating_sub(self.left_octets(emss_octets))
     }
 
+    /// Forgets retransmissions before `una`, unless their duplicates are awaited.
+    pub(super) fn forget_acknowledged(&mut self, una: SeqNumber) {
+        if !self.has_undo {
+            self.resent.forget_acknowledged(una);
+        }
+    }
+
     /// Records that the octets `block` were retransmitted at clock value `clock`, all before `una` being
     /// acknowledged.
     pub(super) fn on_resent(&mut self, clock: u32, block: Block, una: SeqNumber) {
-        if !self.has_undo {
-            self.resent.forget_acknowledged(una);
-        } else if self.repaired == Repaired::Nothing && !self.resent.may_have(block) {
-            self.repaired = Repaired::One;
-            self.repaired_clock = clock;
-        } else {
-            self.repaired = Repaired::More;
+        self.forget_acknowledged(una);
+        if self.has_undo {
+            let is_first = self.repaired == Repaired::Nothing && !self.resent.may_have(block);
+            self.repaired = if is_first { Repaired::One } else { Repaired::More };
+            self.repaired_clock = if is_first { clock } else { self.repaired_clock };
         }
         self.resent.add(block);
     }

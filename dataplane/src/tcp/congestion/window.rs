@@ -100,7 +100,8 @@ impl Window {
             Signal::Ecn => {
                 // A mark is no guess. Undoing a reduction before it would undo this one too.
                 self.before = None;
-                self.set(self.threshold_octets);
+                // After a timeout the window may be smaller.
+                self.set(self.octets.min(self.threshold_octets));
             }
         }
     }
