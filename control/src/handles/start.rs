@@ -179,37 +179,49 @@ impl UnstartedControl {
         drivers: Vec<CoreDriver<D>>,
         polls: &[PollThread],
     ) -> Result<Device, StartError> {
-        let (flags, rings) = (self.flags.clone(), self.rings.clone());
-        let threads = drivers.into_iter().zip(polls);
-        let threads = threads.map(|(driver, poll)| Ok(driver::spawn(driver, *poll, flags.clone())?));
-        let device = threads.collect::<Result<_, _>>().and_then(|threads| self.start(config, threads));
-        if device.is_err() {
-            // Those threads that have started end.
-            flags.set_ended();
-            for rings in rings {
-                rings.doorbells.wake();
+        let mut threads = Vec::with_capacity(drivers.len());
+        let started =
+            drivers.into_iter().zip(polls).try_for_each(|(driver, poll)| -> Result<(), StartError> {
+                threads.push(driver::spawn(driver, *poll, self.flags.clone())?);
+                Ok(())
+            });
+        match started {
+            Ok(()) => self.start(config, threads),
+            Err(error) => {
+                // Nothing of the device is left: it can be opened again at once.
+                self.flags.set_ended();
+                for rings in &self.rings {
+                    rings.doorbells.wake();
+                }
+                join_all(threads);
+                Err(error)
             }
         }
-        device
     }
 
-    /// Starts the control thread, which outlives the threads that poll the cores.
+    /// Starts the control thread, which outlives the threads that poll the cores. They have ended if it does
+    /// not start.
     fn start(self, config: &DeviceConfig, polls: Vec<JoinHandle<()>>) -> Result<Device, StartError> {
         let waker = self.waker.clone();
         let (control, mut parts) = self.into_loop(config);
+        // Handed over once there is a thread that joins them.
+        let (hand_over, handed) = channel::bounded(1);
         let run = move || {
             control_thread::run(control, &waker);
-            for poll in polls {
-                // The thread has reported its own panic.
-                let _ = poll.join();
-            }
+            handed.into_iter().for_each(join_all);
         };
-        let control = thread::Builder::new()
-            .name("warpline-control".into())
-            .spawn(run)
-            .map_err(StartError::ControlThread)?;
-        parts.control = Some(control);
-        Ok(Device { context: DeviceContext::new(parts) })
+        match thread::Builder::new().name("warpline-control".into()).spawn(run) {
+            Ok(control) => {
+                let _ = hand_over.send(polls);
+                parts.control = Some(control);
+                Ok(Device { context: DeviceContext::new(parts) })
+            }
+            Err(error) => {
+                // The loop was dropped, which ends them.
+                join_all(polls);
+                Err(StartError::ControlThread(error))
+            }
+        }
     }
 
     /// Returns the device with a driver for its control, which the thread that polls the only core polls too.
@@ -279,6 +291,14 @@ impl UnstartedControl {
             event_fd,
         };
         (control, parts)
+    }
+}
+
+/// Waits for the end of threads that poll cores.
+fn join_all(polls: Vec<JoinHandle<()>>) {
+    for poll in polls {
+        // The thread has reported its own panic.
+        let _ = poll.join();
     }
 }
 

@@ -1,11 +1,13 @@
 //! Devices of several cores: connections at each of them, memory that all of them reach, cores that stall and
 //! end.
 
+use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use warpline::link::tap::{Tap, TapConfig};
 use warpline::link::{BoxedDevice, boxed};
 use warpline::steering::Steering;
 use warpline::{
@@ -443,4 +445,39 @@ fn no_cpu_polls_two_cores() {
     assert!(matches!(refused, StartError::CpuTwice { cpu: 0, first: 0, second: 2 }), "{refused}");
     assert_eq!(refused.to_string(), "CPU 0 is to poll cores 0 and 2: give each core a CPU of its own");
     assert!(start([Some(0), None, None]).is_ok());
+}
+
+/// What a tap writes to. It takes a while to be dropped, and counts that.
+struct SlowToDrop(Arc<AtomicUsize>);
+
+impl Write for SlowToDrop {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        Ok(octets.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for SlowToDrop {
+    fn drop(&mut self) {
+        thread::sleep(Duration::from_millis(100));
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A start that fails at a later core leaves nothing of the cores before: their devices can be opened again
+/// at once.
+#[test]
+fn a_start_that_fails_leaves_no_core() {
+    let steering = steering(2);
+    let dropped = Arc::<AtomicUsize>::default();
+    let (_near, far) = link();
+    let tap = |device| boxed(Tap::new(device, SlowToDrop(dropped.clone()), &TapConfig::default()).unwrap());
+    let taps = devices(far, Queues::One, &steering).into_iter().map(tap).collect();
+    let polls = [POLL, PollThread { lcore: Some(100_000), ..POLL }];
+    let refused = Device::start_cores(taps, &steering, &config(FAR), &polls).unwrap_err();
+    assert_eq!(dropped.load(Ordering::SeqCst), 2, "the devices of both cores are gone");
+    assert!(matches!(refused, StartError::PollThread(_)), "{refused}");
 }
