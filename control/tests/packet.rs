@@ -21,7 +21,7 @@ use rustix::thread::{CapabilitySet, LinkNameSpaceType, capabilities, move_into_l
 use warpline::link::boxed;
 use warpline::{
     Cidr, ConnectConfig, ConnectError, Device, DeviceConfig, DeviceName, DropCause, ListenConfig,
-    ListenError, Presence, Status, TcpListenConfig, open,
+    ListenError, PollThread, Presence, Status, TcpListenConfig, open,
 };
 
 /// Network namespaces with a veth pair between them, `near` and `far`; or one with both ends.
@@ -415,6 +415,27 @@ fn frames_that_a_ring_misses_are_counted() {
     }
     let missed = driver.run(|| device.statistics().unwrap().dropped(DropCause::Missed));
     assert!((1..DATAGRAMS).contains(&missed), "{missed}");
+}
+
+/// Listeners that are refused leave the ports that were chosen for them to others.
+#[test]
+fn refused_listeners_use_up_no_ports() {
+    let Some(_turn) = turn() else { return };
+    let veth = Veth::in_two();
+    ip(&["-n", &veth.near, "address", "add", &format!("{NEAR}/24"), "dev", "near"]);
+    let device = within(&veth.near, || {
+        let name = open::resolved(&"packet:near".parse().unwrap()).unwrap();
+        let mut config = name.config();
+        config.capacity.listeners = 1;
+        Device::open_with(&name, config, PollThread::default()).unwrap()
+    });
+    let listen = || device.listen(0, &ListenConfig::default());
+    let listener = listen().unwrap();
+    for _ in 0..300 {
+        assert_eq!(listen().unwrap_err(), ListenError::TooManyListeners);
+    }
+    drop(listener);
+    listen().unwrap();
 }
 
 /// Connects a queue pair of `near` to one of `far`.

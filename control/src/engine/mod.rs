@@ -62,6 +62,7 @@ use warpline_dataplane::time::Instant;
 
 use crate::vocabulary::capacity::Capacity;
 use crate::vocabulary::device::{CrcPolicy, Usage};
+use crate::vocabulary::listen::ListenError;
 use crate::vocabulary::quota::Quotas;
 pub(crate) use connections::LocalPeer;
 use connections::{Acceptance, ConnectAttempt, Connections, MpaListener, Step};
@@ -208,6 +209,11 @@ impl Engine {
                 self.out.reply(reply, usage);
             }
         }
+    }
+
+    /// Checks that `port` can be that of a listener of `core`, or of all cores without.
+    pub(crate) fn check_port(&self, port: u16, core: Option<u8>) -> Result<(), ListenError> {
+        self.connections.check_port(self.out.alive(), port, core)
     }
 
     /// Asks the core for the state of a TCP connection.

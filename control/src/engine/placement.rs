@@ -50,29 +50,39 @@ impl Placement {
         port: u16,
         core: Option<u8>,
     ) -> Result<(), ListenError> {
-        if let Some(core) = core {
-            if !polled.contains(core) {
-                return Err(ListenError::NoCore { core });
-            }
-            if !may_be_of_one_core(port) {
-                return Err(ListenError::NoPortOfCore(port));
-            }
+        if let Some(core) = core.filter(|core| !polled.contains(*core)) {
+            return Err(ListenError::NoCore { core });
         }
-        let Some(steering) = &self.steering else { return Ok(()) };
+        let is_unplaced = self.check_port(polled, port, core)?;
+        if let Some(steering) = self.steering.as_ref().filter(|_| is_unplaced) {
+            self.listeners.insert(port, core);
+            steering.restrict(port, core);
+        }
+        Ok(())
+    }
+
+    /// Checks that `port` can be that of a listener of `core`, or of all cores without. Returns true if none
+    /// has had it before, whose connections may be there.
+    pub(super) fn check_port(
+        &self,
+        polled: CoreSet,
+        port: u16,
+        core: Option<u8>,
+    ) -> Result<bool, ListenError> {
+        if core.is_some() && !may_be_of_one_core(port) {
+            return Err(ListenError::NoPortOfCore(port));
+        }
+        if self.steering.is_none() {
+            return Ok(true);
+        }
         // The connections of a core that is no longer polled have ended with it.
         let has_ended = |before: &Option<u8>| before.is_some_and(|before| !polled.contains(before));
         match self.listeners.get(&port).filter(|before| !has_ended(before)) {
-            Some(before) if *before != core => return Err(ListenError::OtherCore(port)),
-            Some(_) => {}
-            None if core.is_some() && self.opened.contains_key(&port) => {
-                return Err(ListenError::OtherCore(port));
-            }
-            None => {
-                self.listeners.insert(port, core);
-                steering.restrict(port, core);
-            }
+            Some(before) if *before != core => Err(ListenError::OtherCore(port)),
+            Some(_) => Ok(false),
+            None if core.is_some() && self.opened.contains_key(&port) => Err(ListenError::OtherCore(port)),
+            None => Ok(true),
         }
-        Ok(())
     }
 
     /// Returns the core for a connection to `remote`, one of those that are polled: the one that is `wanted`,

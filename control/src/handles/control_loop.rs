@@ -160,8 +160,9 @@ impl ControlLoop {
             match self.requests.try_recv() {
                 Ok(request) => {
                     busy = true;
-                    let admitted = match &mut self.held_ports {
-                        Some(held) => held.admit(request),
+                    let Self { engine, held_ports, .. } = &mut *self;
+                    let admitted = match held_ports {
+                        Some(held) => held.admit(request, |port, core| engine.check_port(port, core)),
                         None => Some(request),
                     };
                     if let Some(request) = admitted {

@@ -3,7 +3,8 @@
 //! The device opens connections from ports of its own, some in a row, which it holds from its start. A port
 //! that is listened at, and one that an active open names, is held from then on until the device ends: the
 //! connections of a listener outlast it. A listener that asks for any free port gets one that an earlier such
-//! listener has left, if there is one: listeners that come and go hold no more ports than are open at once.
+//! listener has left, or was refused at, if there is one that suits its cores: listeners that come and go
+//! hold no more ports than are open at once.
 //!
 //! The sockets of the device learn each port, and the kernel passes over frames for others.
 
@@ -11,10 +12,12 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
+use crossbeam::channel::{self, Receiver, Sender};
 use rustix::io::Errno;
 use warpline_dataplane::device::packet::{HeardPorts, PacketError, PortShadow, hold_row};
 use warpline_dataplane::ring::ListenAddress;
 
+use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::{Request, StreamRequest};
 use crate::vocabulary::connect::ConnectError;
 use crate::vocabulary::listen::ListenError;
@@ -42,7 +45,12 @@ pub(crate) struct HeldPorts {
     left: Vec<ListenAddress>,
     /// Those that are not.
     chosen: Vec<ListenAddress>,
+    /// Those that the engine has refused since the last request.
+    refused: Refused,
 }
+
+/// Both ends of the queue from the replies to listeners that the engine refuses.
+type Refused = (Sender<ListenAddress>, Receiver<ListenAddress>);
 
 impl HeldPorts {
     /// Holds the ports of active opens at `addresses`, which are the kernel's.
@@ -61,6 +69,7 @@ impl HeldPorts {
             is_heard: true,
             left: Vec::new(),
             chosen: Vec::new(),
+            refused: channel::unbounded(),
         })
     }
 
@@ -102,23 +111,25 @@ impl HeldPorts {
     }
 
     /// Holds what `request` needs, and returns it, with a port that is free if it asks for one; replies to it
-    /// if there is none.
-    pub(crate) fn admit(&mut self, request: Request) -> Option<Request> {
+    /// if there is none. `check` says whether a port can be that of a listener at one core, or at all
+    /// without.
+    pub(crate) fn admit(
+        &mut self,
+        request: Request,
+        check: impl Fn(u16, Option<u8>) -> Result<(), ListenError>,
+    ) -> Option<Request> {
+        while let Ok(at) = self.refused.1.try_recv() {
+            self.leave(at);
+        }
         match request {
-            Request::Listen { at, config, arrivals, notify, reply } => match self.hold_listener(at) {
-                Ok(at) => Some(Request::Listen { at, config, arrivals, notify, reply }),
-                Err(error) => {
-                    reply.send(Err(error));
-                    None
-                }
-            },
-            Request::Stream(StreamRequest::Listen { at, config, reply }) => match self.hold_listener(at) {
-                Ok(at) => Some(Request::Stream(StreamRequest::Listen { at, config, reply })),
-                Err(error) => {
-                    reply.send(Err(error));
-                    None
-                }
-            },
+            Request::Listen { at, config, arrivals, notify, reply } => {
+                let (at, reply) = self.admit_listener(at, reply, |port| check(port, config.core))?;
+                Some(Request::Listen { at, config, arrivals, notify, reply })
+            }
+            Request::Stream(StreamRequest::Listen { at, config, reply }) => {
+                let (at, reply) = self.admit_listener(at, reply, |port| check(port, config.core))?;
+                Some(Request::Stream(StreamRequest::Listen { at, config, reply }))
+            }
             Request::Connect { qp, remote, config, reply } => match self.hold_for(remote, config.local) {
                 Ok(()) => Some(Request::Connect { qp, remote, config, reply }),
                 Err(error) => {
@@ -135,13 +146,10 @@ impl HeldPorts {
                     }
                 }
             }
-            Request::ReservePort { at, reuse_address, reply } => match self.hold_listener(at) {
-                Ok(at) => Some(Request::ReservePort { at, reuse_address, reply }),
-                Err(error) => {
-                    reply.send(Err(error));
-                    None
-                }
-            },
+            Request::ReservePort { at, reuse_address, reply } => {
+                let (at, reply) = self.admit_listener(at, reply, |port| check(port, None))?;
+                Some(Request::ReservePort { at, reuse_address, reply })
+            }
             Request::Unlisten { at } => {
                 self.leave(at);
                 Some(Request::Unlisten { at })
@@ -154,6 +162,37 @@ impl HeldPorts {
         }
     }
 
+    /// Holds the port of a listener. Returns its address with the port, and where the reply goes: one that
+    /// refuses the listener leaves a port that was chosen for it to the next. Replies itself if there is no
+    /// port.
+    fn admit_listener<T: Send + 'static>(
+        &mut self,
+        asked: ListenAddress,
+        reply: Reply<Result<T, ListenError>>,
+        check: impl Fn(u16) -> Result<(), ListenError>,
+    ) -> Option<(ListenAddress, Reply<Result<T, ListenError>>)> {
+        let at = match self.hold_listener(asked, check) {
+            Ok(at) => at,
+            Err(error) => {
+                reply.send(Err(error));
+                return None;
+            }
+        };
+        if asked.port != 0 {
+            return Some((at, reply));
+        }
+        let refused = self.refused.0.clone();
+        let passing_on = Reply::call(move |answer: Option<Result<T, ListenError>>| {
+            // Without an answer the engine ends, and so do all ports.
+            let Some(answer) = answer else { return };
+            if answer.is_err() {
+                let _ = refused.send(at);
+            }
+            reply.send(answer);
+        });
+        Some((at, passing_on))
+    }
+
     /// Leaves the address of a listener to the next one that asks for any free port, if this one has.
     fn leave(&mut self, at: ListenAddress) {
         if let Some(place) = self.chosen.iter().position(|chosen| *chosen == at) {
@@ -162,21 +201,35 @@ impl HeldPorts {
     }
 
     /// Holds the port of a listener at each address that it has, and has it heard; returns its address with
-    /// the port.
-    fn hold_listener(&mut self, at: ListenAddress) -> Result<ListenAddress, ListenError> {
-        let at = self.hold_or_choose(at)?;
-        self.announce().map_err(|error| refused(at.port, &error))?;
+    /// the port, which `check` accepts if it was chosen.
+    fn hold_listener(
+        &mut self,
+        asked: ListenAddress,
+        check: impl Fn(u16) -> Result<(), ListenError>,
+    ) -> Result<ListenAddress, ListenError> {
+        let at = self.hold_or_choose(asked, check)?;
+        if let Err(error) = self.announce() {
+            if asked.port == 0 {
+                self.leave(at);
+            }
+            return Err(refused(at.port, &error));
+        }
         Ok(at)
     }
 
-    fn hold_or_choose(&mut self, at: ListenAddress) -> Result<ListenAddress, ListenError> {
+    fn hold_or_choose(
+        &mut self,
+        at: ListenAddress,
+        check: impl Fn(u16) -> Result<(), ListenError>,
+    ) -> Result<ListenAddress, ListenError> {
         let ListenAddress { address, port } = at;
         if port != 0 {
             self.hold(at)?;
             self.left.retain(|left| left.port != port);
             return Ok(at);
         }
-        if let Some(place) = self.left.iter().position(|left| left.address == address) {
+        let suits = |left: &ListenAddress| left.address == address && check(left.port).is_ok();
+        if let Some(place) = self.left.iter().position(suits) {
             let at = self.left.swap_remove(place);
             self.chosen.push(at);
             return Ok(at);
@@ -188,6 +241,10 @@ impl HeldPorts {
         for _ in 0..ATTEMPTS {
             let shadow = self.held_by_kernel((some, 0).into())?;
             let at = ListenAddress { port: shadow.address().port(), address };
+            if let Err(error) = check(at.port) {
+                failed = error;
+                continue;
+            }
             self.held.insert(shadow.address(), shadow);
             self.is_heard = false;
             match self.hold(at) {
@@ -273,7 +330,7 @@ mod tests {
     use std::net::{Ipv4Addr, TcpListener};
 
     use super::*;
-    use crate::engine::interface::reply::Reply;
+    use crate::vocabulary::stream::TcpListenConfig;
 
     const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -281,8 +338,12 @@ mod tests {
         ListenAddress { address: Some(LOOPBACK), port: 0 }
     }
 
+    /// Says that any port will do.
+    const ANY: fn(u16) -> Result<(), ListenError> = |_| Ok(());
+
     fn end(ports: &mut HeldPorts, at: ListenAddress) {
-        assert!(matches!(ports.admit(Request::Unlisten { at }), Some(Request::Unlisten { .. })));
+        let admitted = ports.admit(Request::Unlisten { at }, |_, _| Ok(()));
+        assert!(matches!(admitted, Some(Request::Unlisten { .. })));
     }
 
     /// Ports that listeners have chosen and left are chosen again; those asked for by number are not.
@@ -290,17 +351,17 @@ mod tests {
     fn a_port_that_was_left_is_given_away_again() {
         let mut ports = HeldPorts::new(vec![LOOPBACK]).unwrap();
         let (first, second) =
-            (ports.hold_listener(any_port()).unwrap(), ports.hold_listener(any_port()).unwrap());
+            (ports.hold_listener(any_port(), ANY).unwrap(), ports.hold_listener(any_port(), ANY).unwrap());
         assert_ne!(first.port, second.port);
         for _ in 0..10 {
             end(&mut ports, first);
-            assert_eq!(ports.hold_listener(any_port()).unwrap(), first);
+            assert_eq!(ports.hold_listener(any_port(), ANY).unwrap(), first);
         }
         // Who asks for it by number has it for good.
         end(&mut ports, second);
-        assert_eq!(ports.hold_listener(second).unwrap(), second);
+        assert_eq!(ports.hold_listener(second, ANY).unwrap(), second);
         end(&mut ports, second);
-        let third = ports.hold_listener(any_port()).unwrap();
+        let third = ports.hold_listener(any_port(), ANY).unwrap();
         assert!(third.port != first.port && third.port != second.port);
         // The kernel gives none of them to others.
         for at in [first, second, third] {
@@ -316,7 +377,7 @@ mod tests {
         assert!(ports.is_nobodys(kernel), "it was closed");
         let kernel = TcpListener::bind((LOOPBACK, 0)).unwrap();
         assert!(!ports.is_nobodys(kernel.local_addr().unwrap()));
-        let own = ports.hold_listener(any_port()).unwrap();
+        let own = ports.hold_listener(any_port(), ANY).unwrap();
         assert!(!ports.is_nobodys((LOOPBACK, own.port).into()));
         assert!(!ports.is_nobodys((LOOPBACK, ports.of_active_opens().1).into()));
         assert!(!ports.is_nobodys(([127, 0, 0, 2], own.port).into()), "that of another");
@@ -326,17 +387,64 @@ mod tests {
     #[test]
     fn a_port_that_was_found_is_held() {
         let mut ports = HeldPorts::new(vec![LOOPBACK]).unwrap();
-        let (reply, found) = crossbeam::channel::bounded(1);
+        let (reply, found) = channel::bounded(1);
         let reply = Reply::call(move |answer| reply.send(answer).unwrap());
         let at = any_port();
-        let request = ports.admit(Request::ReservePort { at, reuse_address: false, reply });
+        let request = ports.admit(Request::ReservePort { at, reuse_address: false, reply }, |_, _| Ok(()));
         let Some(Request::ReservePort { at, reply, .. }) = request else { panic!("it was refused") };
         reply.send(Ok(at.port));
         assert_eq!(found.recv().unwrap(), Some(Ok(at.port)));
         assert!(TcpListener::bind((LOOPBACK, at.port)).is_err());
-        assert_ne!(ports.hold_listener(any_port()).unwrap(), at);
-        assert!(ports.admit(Request::ReleasePort { at }).is_some());
-        assert_eq!(ports.hold_listener(any_port()).unwrap(), at);
+        assert_ne!(ports.hold_listener(any_port(), ANY).unwrap(), at);
+        assert!(ports.admit(Request::ReleasePort { at }, |_, _| Ok(())).is_some());
+        assert_eq!(ports.hold_listener(any_port(), ANY).unwrap(), at);
+    }
+
+    /// A port that was chosen for a listener that the engine refuses is chosen again, by the same or by
+    /// another kind of request.
+    #[test]
+    fn a_port_whose_listener_was_refused_is_given_away_again() {
+        let mut ports = HeldPorts::new(vec![LOOPBACK]).unwrap();
+        let mut refused = Vec::new();
+        for _ in 0..2 * HELD_MAX {
+            let (reply, answer) = Reply::new();
+            let request = Request::ReservePort { at: any_port(), reuse_address: false, reply };
+            let Some(Request::ReservePort { at, reply, .. }) = ports.admit(request, |_, _| Ok(())) else {
+                panic!("{:?}", answer.recv());
+            };
+            reply.send(Err(ListenError::TooManyListeners));
+            assert_eq!(answer.recv(), Ok(Err(ListenError::TooManyListeners)));
+            let (reply, answer) = Reply::new();
+            let config = TcpListenConfig::default();
+            let request = Request::Stream(StreamRequest::Listen { at: any_port(), config, reply });
+            let Some(Request::Stream(StreamRequest::Listen { at: other, reply, .. })) =
+                ports.admit(request, |_, _| Ok(()))
+            else {
+                panic!("{:?}", answer.recv().map(Result::err));
+            };
+            drop(reply);
+            refused.push(at);
+            end(&mut ports, other);
+        }
+        refused.dedup();
+        assert_eq!(refused.len(), 1, "{refused:?}");
+        assert!(TcpListener::bind((LOOPBACK, refused[0].port)).is_err());
+    }
+
+    /// A port that does not suit the cores of a listener is not chosen for it, and stays for others.
+    #[test]
+    fn a_port_suits_the_cores_of_its_listener() {
+        let mut ports = HeldPorts::new(vec![LOOPBACK]).unwrap();
+        let first = ports.hold_listener(any_port(), ANY).unwrap();
+        end(&mut ports, first);
+        let unsuited = |port| if port == first.port { Err(ListenError::OtherCore(port)) } else { Ok(()) };
+        let second = ports.hold_listener(any_port(), unsuited).unwrap();
+        assert_ne!(second, first);
+        assert_eq!(ports.hold_listener(any_port(), ANY).unwrap(), first);
+        let held = ports.held.len();
+        let refused = ports.hold_listener(any_port(), |port| Err(ListenError::NoPortOfCore(port)));
+        assert!(matches!(refused, Err(ListenError::NoPortOfCore(port)) if port != 0), "{refused:?}");
+        assert_eq!(ports.held.len(), held);
     }
 
     /// A port that the kernel has given away is refused, and nothing is held for it; so is one port too many.
@@ -345,13 +453,13 @@ mod tests {
         let mut ports = HeldPorts::new(vec![LOOPBACK]).unwrap();
         let taken = TcpListener::bind((LOOPBACK, 0)).unwrap();
         let port = taken.local_addr().unwrap().port();
-        let refused = ports.hold_listener(ListenAddress { address: Some(LOOPBACK), port });
+        let refused = ports.hold_listener(ListenAddress { address: Some(LOOPBACK), port }, ANY);
         assert_eq!(refused, Err(ListenError::PortOfKernel(port)));
         assert!(ports.held.is_empty());
         for _ in 0..HELD_MAX {
-            ports.hold_listener(any_port()).unwrap();
+            ports.hold_listener(any_port(), ANY).unwrap();
         }
         let full = ListenError::NotHeld { port: 0, errno: Errno::MFILE.raw_os_error() };
-        assert_eq!(ports.hold_listener(any_port()), Err(full));
+        assert_eq!(ports.hold_listener(any_port(), ANY), Err(full));
     }
 }

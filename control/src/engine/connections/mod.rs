@@ -44,6 +44,7 @@ use super::placement::Placement;
 use super::queue_pairs::QueuePairs;
 use super::registrations::Registrations;
 use crate::vocabulary::connect::ConnectError;
+use crate::vocabulary::core_set::CoreSet;
 use crate::vocabulary::device::CrcPolicy;
 use crate::vocabulary::listen::{AnswerError, ListenError};
 use crate::vocabulary::quota::Quotas;
@@ -266,7 +267,12 @@ impl Connections {
         at: ListenAddress,
         listener: MpaListener,
     ) -> Result<u16, ListenError> {
-        self.listeners.listen(step.out, self.openings.placement(), at, listener)
+        self.listeners.listen(step.out, self.openings.placement_mut(), at, listener)
+    }
+
+    /// Checks that `port` can be that of a listener of `core`, or of all cores without.
+    pub(super) fn check_port(&self, polled: CoreSet, port: u16, core: Option<u8>) -> Result<(), ListenError> {
+        self.openings.placement().check_port(polled, port, core).map(|_| ())
     }
 
     /// Returns the port of `at` if there can be a listener, or one that no listener has if it names none.
@@ -330,7 +336,7 @@ impl Connections {
                 self.openings.open_stream(step.now, step.out, remote, config, reply);
             }
             StreamRequest::Listen { at, config, reply } => {
-                let placement = self.openings.placement();
+                let placement = self.openings.placement_mut();
                 let listener = self.listeners.listen_streams(step.out, placement, at, config);
                 step.out.reply(reply, listener);
             }
@@ -456,7 +462,7 @@ impl Connections {
                 self.networks.give_back(network);
             }
         } else {
-            self.openings.placement().release(flow.local_port);
+            self.openings.placement_mut().release(flow.local_port);
         }
     }
 
@@ -472,7 +478,7 @@ impl Connections {
         let Some(Opening { purpose: Some(purpose), .. }) = self.openings.take(token) else {
             return self.insert(step, id, None, refuse);
         };
-        self.openings.placement().hold(local.port());
+        self.openings.placement_mut().hold(local.port());
         // An IPv4-mapped IPv6 address represents an IPv4 address (RFC 4291 §2.5.5.2).
         let flow = |remote: SocketAddr| FlowKey {
             local: local.ip(),

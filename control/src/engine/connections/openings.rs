@@ -109,7 +109,12 @@ impl Openings {
     }
 
     /// Returns where connections go.
-    pub(super) const fn placement(&mut self) -> &mut Placement {
+    pub(super) const fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// As [`placement`](Self::placement), to change it.
+    pub(super) const fn placement_mut(&mut self) -> &mut Placement {
         &mut self.placement
     }
 
