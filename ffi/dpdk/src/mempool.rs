@@ -1,11 +1,11 @@
 //! Pools of packet buffers.
 
-use core::ffi::c_uint;
+use core::ffi::{c_uint, c_void};
 use core::fmt;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::ffi::CString;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dpdk_sys as sys;
 
@@ -69,10 +69,74 @@ pub enum MempoolError {
 /// A pool of packet buffers, shared by its clones.
 ///
 /// It is freed with its last handle if every buffer is back then, in the pool or in the cache of the thread
-/// that drops it. Else it stays until the process ends: a buffer elsewhere may be in use this very moment.
+/// that drops it. Else it stays until they are, for a buffer elsewhere may be in use this very moment: it is
+/// looked at again when a registered thread ends, whose caches are given back, when another pool goes, and
+/// before one is made.
 #[derive(Clone)]
 pub struct Mempool {
     inner: Arc<Inner>,
+}
+
+/// A pool without a handle.
+struct Orphan {
+    raw: NonNull<sys::rte_mempool>,
+    mbufs: u32,
+}
+
+// SAFETY: a pool belongs to no thread.
+unsafe impl Send for Orphan {}
+
+impl Orphan {
+    /// Frees the pool if every buffer is back, or in the cache of the calling thread; returns false if not.
+    /// The caller holds the lock on [`ORPHANS`].
+    fn free(&self) -> bool {
+        let raw = self.raw.as_ptr();
+        // SAFETY: the pool lives, for only this frees it, and the cache flushed is the calling thread's own.
+        unsafe { sys::inlined_rte_mempool_cache_flush(raw) };
+        // SAFETY: the pool lives.
+        let home = unsafe { sys::inlined_rte_mempool_common_count(raw) };
+        if home != self.mbufs {
+            return false;
+        }
+        // Every buffer is in the pool's ring, whose count rises as the last act of giving one back: no thread
+        // is still inside the pool. Only a thread that gives its cache back writes to it after that, with the
+        // lock held. This pairs with the ring's release of its tail.
+        fence(Ordering::Acquire);
+        // SAFETY: no handle is left and, by the count, no buffer either, so no code can reach the pool any
+        // more but walks over all pools, which hold the lock.
+        unsafe { sys::rte_mempool_free(raw) };
+        true
+    }
+}
+
+/// Pools whose last handle has gone before their last buffer was back. Locked also while pools are made and
+/// freed, and while a thread walks over them: DPDK's own walk holds another lock than those that it frees
+/// pools under.
+static ORPHANS: Mutex<Vec<Orphan>> = Mutex::new(Vec::new());
+
+/// Locks the list of pools without a handle, and with that the pools that there are.
+fn lock_pools() -> MutexGuard<'static, Vec<Orphan>> {
+    ORPHANS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Frees the pools without a handle whose buffers are all back.
+fn free_orphans(orphans: &mut Vec<Orphan>) {
+    orphans.retain(|orphan| !orphan.free());
+}
+
+/// Gives the buffers in the caches of the calling thread back to all pools, and frees those that no handle
+/// is left of.
+pub(crate) fn flush_caches(_: Eal) {
+    let mut orphans = lock_pools();
+    // SAFETY: the EAL runs; the lock keeps pools from being freed, and the callback touches only the calling
+    // thread's own caches.
+    unsafe { sys::rte_mempool_walk(Some(flush_cache), ptr::null_mut()) };
+    free_orphans(&mut orphans);
+}
+
+unsafe extern "C" fn flush_cache(pool: *mut sys::rte_mempool, _: *mut c_void) {
+    // SAFETY: the walk passes live pools.
+    unsafe { sys::inlined_rte_mempool_cache_flush(pool) }
 }
 
 struct Inner {
@@ -104,6 +168,8 @@ impl Mempool {
         let number = NEXT_NAME.fetch_add(1, Ordering::Relaxed);
         let name =
             CString::new(format!("mbufs-{number}")).map_err(|_| MempoolError::Refused(Errno::INVALID))?;
+        let mut orphans = lock_pools();
+        free_orphans(&mut orphans);
         let make_on = |node| {
             // SAFETY: the EAL runs, and the name lives through the call, which copies it. Every other value
             // is checked there.
@@ -185,19 +251,9 @@ impl Mempool {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let raw = self.raw.as_ptr();
-        // SAFETY: the pool lives, and the cache flushed is the calling thread's own.
-        unsafe { sys::inlined_rte_mempool_cache_flush(raw) };
-        // SAFETY: the pool lives.
-        let home = unsafe { sys::inlined_rte_mempool_common_count(raw) };
-        if home == self.config.mbufs {
-            // Every buffer is in the pool's ring, whose count rises as the last act of giving one back: no
-            // thread is still inside the pool. This pairs with the ring's release of its tail.
-            fence(Ordering::Acquire);
-            // SAFETY: no handle is left and, by the count, no buffer either, so no code can reach the pool
-            // any more.
-            unsafe { sys::rte_mempool_free(raw) };
-        }
+        let mut orphans = lock_pools();
+        orphans.push(Orphan { raw: self.raw, mbufs: self.config.mbufs });
+        free_orphans(&mut orphans);
     }
 }
 

@@ -1,12 +1,12 @@
 //! Threads known to the EAL.
 
 use core::marker::PhantomData;
-use core::ptr;
 
 use dpdk_sys as sys;
 
 use crate::eal::Eal;
 use crate::errno::Errno;
+use crate::mempool;
 
 /// The calling thread has no lcore number.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +18,7 @@ pub struct ThreadError(Errno);
 /// While it lives, its thread is an lcore and has a cache before every [`Mempool`](crate::Mempool). Affinity
 /// stays as it is.
 pub struct RegisteredThread {
+    eal: Eal,
     /// Whether this value made the thread an lcore; it may have been one.
     registered: bool,
     /// Stays on its thread.
@@ -37,24 +38,17 @@ impl Eal {
             // SAFETY: the EAL runs (`self`), and this thread is not an lcore.
             Errno::check(unsafe { sys::rte_thread_register() }).map_err(ThreadError)?;
         }
-        Ok(RegisteredThread { registered, thread: PhantomData })
+        Ok(RegisteredThread { eal: self, registered, thread: PhantomData })
     }
 }
 
 impl Drop for RegisteredThread {
     fn drop(&mut self) {
         // The thread's caches outlive it, and the buffers in them would be lost to all other threads.
-        // SAFETY: the EAL runs; the walk holds the lock under which pools are freed, and the callback touches
-        // only the calling thread's own caches.
-        unsafe { sys::rte_mempool_walk(Some(flush_cache), ptr::null_mut()) };
+        mempool::flush_caches(self.eal);
         if self.registered {
             // SAFETY: this thread was registered by this value and is not yet unregistered.
             unsafe { sys::rte_thread_unregister() };
         }
     }
-}
-
-unsafe extern "C" fn flush_cache(pool: *mut sys::rte_mempool, _: *mut core::ffi::c_void) {
-    // SAFETY: the walk passes live pools.
-    unsafe { sys::inlined_rte_mempool_cache_flush(pool) }
 }

@@ -4,6 +4,8 @@
 use std::mem::MaybeUninit;
 use std::path::Path;
 use std::process;
+use std::sync::Barrier;
+use std::thread;
 
 use dpdk::{Eal, EalError, HugeRegion, Memory, MemoryMode, Mempool, MempoolConfig, MempoolError};
 
@@ -25,6 +27,7 @@ fn everything_works_in_ordinary_memory_and_leaves_no_trace() {
         let pool = Mempool::new(eal, MempoolConfig::default()).unwrap();
         assert!(pool.allocate().is_some());
     }
+    pools_outlast_no_cache(eal);
     let error = Mempool::new(eal, MempoolConfig { mbufs: 65_535, ..MempoolConfig::default() }).unwrap_err();
     assert!(matches!(error, MempoolError::Memory { .. }), "{error}");
     assert!(error.to_string().contains("give the EAL more memory"), "{error}");
@@ -53,6 +56,35 @@ fn everything_works_in_ordinary_memory_and_leaves_no_trace() {
         assert!(during <= before + 1, "{octets} octets: {during} free elements, {before} before");
     }
     assert_eq!(free_elements(), before, "what was free is joined again");
+}
+
+/// A pool whose last handle goes while a buffer is in the cache of another thread, or in use, is freed once
+/// that is back: again, memory would not do for the fourth pool.
+fn pools_outlast_no_cache(eal: Eal) {
+    for _ in 0..8 {
+        let pool = Mempool::new(eal, MempoolConfig::default()).unwrap();
+        let theirs = pool.clone();
+        let cached = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let _registered = eal.register_thread().unwrap();
+                drop(theirs.allocate().unwrap());
+                drop(theirs);
+                cached.wait();
+                // The other handle is dropped.
+                cached.wait();
+            });
+            cached.wait();
+            drop(pool);
+            cached.wait();
+        });
+    }
+    for _ in 0..8 {
+        let pool = Mempool::new(eal, MempoolConfig::default()).unwrap();
+        let buffer = pool.allocate().unwrap();
+        drop(pool);
+        drop(buffer);
+    }
 }
 
 /// Returns how many spans of the EAL's heap are free.
