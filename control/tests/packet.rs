@@ -6,7 +6,7 @@ mod common;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::iter;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Output, id};
@@ -23,6 +23,11 @@ use warpline::{
     Cidr, ConnectConfig, ConnectError, Device, DeviceConfig, DeviceName, DropCause, ListenConfig,
     ListenError, PollThread, Presence, Status, TcpListenConfig, open,
 };
+use warpline_dataplane::device::packet::{
+    Filter, Filtering, PacketConfig, PacketDevice, PacketQueue, PacketShape,
+};
+use warpline_dataplane::device::{self, Device as _, Frame};
+use warpline_dataplane::time::Instant as Moment;
 
 /// Network namespaces with a veth pair between them, `near` and `far`; or one with both ends.
 struct Veth {
@@ -415,6 +420,72 @@ fn frames_that_a_ring_misses_are_counted() {
     }
     let missed = driver.run(|| device.statistics().unwrap().dropped(DropCause::Missed));
     assert!((1..DATAGRAMS).contains(&missed), "{missed}");
+}
+
+/// The EtherType of ARP.
+const ARP: [u8; 2] = [0x08, 0x06];
+/// Octets of a frame after others.
+const LAST_OCTETS: usize = 100;
+
+/// Opens a packet socket for ARP and frames to `own`.
+fn socket(namespace: &str, own: Ipv4Addr, config: PacketConfig<'_>) -> PacketQueue {
+    let filter = Filter::addresses(&[own.into()], None);
+    let config = PacketConfig { filtering: Filtering::Own(&filter), ..config };
+    within(namespace, || PacketQueue::open(&config).unwrap())
+}
+
+/// Sends everybody frames of so many octets each, in which the kernel sees ARP packets, and the short one
+/// that [`lengths`] waits for.
+fn broadcast(device: &mut PacketDevice, octets: &[usize]) {
+    let mut frames = Vec::new();
+    for octets in octets.iter().chain([&LAST_OCTETS]) {
+        let mut frame = device.allocate().expect("a buffer");
+        let room = frame.append(*octets).expect("a buffer that large");
+        room[..6].fill(0xff);
+        room[12..14].copy_from_slice(&ARP);
+        frames.push(frame);
+    }
+    eventually("the kernel takes the frames", || {
+        device.transmit(Moment::ZERO, &mut frames);
+        frames.is_empty()
+    });
+}
+
+/// Returns the octets of the ARP packets that arrive before a short one.
+fn lengths(device: &mut impl device::Device) -> Vec<usize> {
+    let mut lengths = Vec::new();
+    eventually("the last frame", || {
+        let mut frames = Vec::new();
+        device.receive(Moment::ZERO, &mut frames, 32);
+        let arp = frames.iter().filter(|frame| frame.piece(0).is_some_and(|octets| octets[12..14] == ARP));
+        lengths.extend(arp.map(Frame::len));
+        lengths.pop_if(|octets| *octets == LAST_OCTETS).is_some()
+    });
+    lengths
+}
+
+/// A frame that a slot of the ring has room for, but no buffer, is counted.
+#[test]
+fn frames_that_fit_no_buffer_are_counted() {
+    let Some(_turn) = turn() else { return };
+    let veth = Veth::in_two();
+    let filter = Filter::nothing();
+    let config = |interface| PacketConfig {
+        interface,
+        mtu_bytes: 1500,
+        super_frame_octets: None,
+        fanout: None,
+        filtering: Filtering::Own(&filter),
+    };
+    let near = socket(&veth.near, NEAR, config("near"));
+    // Its slots hold frames of 1518 octets and some more, its buffers fewer.
+    let shape = PacketShape { frame_octets: 1000, ..near.shape() };
+    let mut near = PacketDevice::new(Some(near), shape);
+    let far = socket(&veth.far, FAR, PacketConfig { mtu_bytes: 2000, ..config("far") });
+    let shape = far.shape();
+    let mut far = PacketDevice::new(Some(far), shape);
+    broadcast(&mut far, &[900, 1560, 1000]);
+    assert_eq!((lengths(&mut near), near.missed_frames()), (vec![900, 1000], 1));
 }
 
 /// Listeners that are refused leave the ports that were chosen for them to others.

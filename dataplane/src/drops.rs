@@ -89,7 +89,8 @@ pub enum DropCause {
     /// A frame on a wire in memory to a core of the other end that has taken none for long
     /// ([`CORE_STALL_NS`](crate::limits::CORE_STALL_NS)): those for other cores pass.
     StalledCore,
-    /// A frame that arrived while the ring of a packet socket was full, which the kernel dropped.
+    /// A frame that arrived while the ring of a packet socket was full, which the kernel dropped, or that
+    /// fitted no buffer.
     Missed,
     /// A frame that the device had taken and could not send. The kernel does not send one through a packet
     /// socket whose interface is down or gone, or has refused it for a tenth of a second; a port none with

@@ -18,25 +18,27 @@ const VLAN_ID: u16 = 0x0fff;
 
 /// A packet socket.
 pub(super) struct Socket {
-    socket: PacketSocket,
+    inner: PacketSocket,
     /// Frames dropped because the interface was down or gone.
     lost_frames: u64,
+    /// Frames received that fitted no buffer.
+    unfit_frames: u64,
 }
 
 impl Socket {
-    pub(super) const fn new(socket: PacketSocket) -> Self {
-        Self { socket, lost_frames: 0 }
+    pub(super) const fn new(inner: PacketSocket) -> Self {
+        Self { inner, lost_frames: 0, unfit_frames: 0 }
     }
 
     /// Returns the number of the group that the socket has joined.
     pub(super) fn fanout_group(&self) -> Option<u16> {
-        self.socket.fanout_group()
+        self.inner.fanout_group()
     }
 
     /// Returns true if a frame has arrived.
     #[inline]
     pub(super) fn has_frames(&self) -> bool {
-        self.socket.has_frames()
+        self.inner.has_frames()
     }
 
     /// Takes up to `limit` frames. The destination of each becomes `destination` if that is given.
@@ -49,12 +51,13 @@ impl Socket {
     ) -> usize {
         let before = frames.len();
         for _ in 0..limit {
-            if !self.socket.has_frames() {
+            if !self.inner.has_frames() {
                 break;
             }
             let Some(mut frame) = buffers.allocate() else { break };
-            let Some(received) = self.socket.receive() else { break };
+            let Some(received) = self.inner.receive() else { break };
             if copy_received(received.octets(), received.vlan_tci(), destination, &mut frame).is_none() {
+                self.unfit_frames += 1;
                 continue;
             }
             if received.checksum() != Checksum::Unknown {
@@ -75,7 +78,7 @@ impl Socket {
     ) -> usize {
         let mut taken = 0;
         while taken < frames.len() {
-            let mut burst = self.socket.burst();
+            let mut burst = self.inner.burst();
             let pushed = frames[taken..].iter().try_for_each(|frame| push::<B>(&mut burst, frame, addresses));
             let sent = burst.send();
             taken += sent.frames;
@@ -92,25 +95,26 @@ impl Socket {
         taken
     }
 
-    /// Returns how many frames the kernel has dropped, most of them because the ring was full.
+    /// Returns how many frames were dropped: by the kernel, most of them because the ring was full, or
+    /// because they fitted no buffer.
     pub(super) fn missed_frames(&self) -> u64 {
-        self.socket.statistics().dropped_frames
+        self.inner.statistics().dropped_frames + self.unfit_frames
     }
 
     /// Returns how many frames were not sent.
     pub(super) fn unsent_frames(&self) -> u64 {
-        self.lost_frames + self.socket.statistics().refused_frames
+        self.lost_frames + self.inner.statistics().refused_frames
     }
 
     /// Clears an error of the interface, such as that it is down.
     pub(super) fn clear_error(&mut self) {
-        let _ = self.socket.take_error();
+        let _ = self.inner.take_error();
     }
 }
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.inner.as_fd()
     }
 }
 
