@@ -488,6 +488,47 @@ fn frames_that_fit_no_buffer_are_counted() {
     assert_eq!((lengths(&mut near), near.missed_frames()), (vec![900, 1000], 1));
 }
 
+/// What the ring has room for, DPDK's buffers have too, with the tag that the kernel has taken out.
+#[cfg(feature = "dpdk")]
+#[test]
+fn the_largest_frames_fit_the_buffers_of_dpdk() {
+    use warpline_dataplane::device::packet::FRAME_MAX_OCTETS;
+
+    /// More than the kernel sends at a time, with the longest headers.
+    const WHOLE_OCTETS: usize = 65_376;
+    let Some(_turn) = turn() else { return };
+    let veth = Veth::in_two();
+    for (namespace, interface) in [(&veth.near, "near"), (&veth.far, "far")] {
+        ip(&["-n", namespace, "link", "set", interface, "mtu", "65535"]);
+    }
+    let filter = Filter::nothing();
+    let config = PacketConfig {
+        interface: "far",
+        mtu_bytes: 9000,
+        super_frame_octets: Some(FRAME_MAX_OCTETS),
+        fanout: None,
+        filtering: Filtering::Own(&filter),
+    };
+    let far = socket(&veth.far, FAR, config);
+    let shape = far.shape();
+    let mut far = PacketDevice::new(Some(far), shape);
+    let name: DeviceName = format!("packet:near,address={NEAR}/24,super_frames=on").parse().unwrap();
+    let eal = open::eal(&[&name], "-m 128").unwrap();
+    let mut near = within(&veth.near, || open::port(eal, &name).unwrap());
+    for octets in
+        (WHOLE_OCTETS - 50..WHOLE_OCTETS + 100).step_by(3).chain([WHOLE_OCTETS, FRAME_MAX_OCTETS - 4])
+    {
+        broadcast(&mut far, &[octets]);
+        let lengths = lengths(&mut near);
+        assert_eq!((lengths.len(), near.missed_frames()), (1, 0), "{octets} octets");
+        // The longest are cut to the slot.
+        assert!(
+            lengths[0] == octets || (WHOLE_OCTETS..octets).contains(&lengths[0]),
+            "{octets}: {lengths:?}"
+        );
+    }
+}
+
 /// Listeners that are refused leave the ports that were chosen for them to others.
 #[test]
 fn refused_listeners_use_up_no_ports() {

@@ -16,7 +16,7 @@ mod socket;
 use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
 
-use ::packet::{Config, Offload, PacketSocket, Segmentation};
+use ::packet::{Config, Offload, PacketSocket, SLOT_SPARE_OCTETS, Segmentation};
 pub use ::packet::{FRAME_MAX_OCTETS, Fanout, Filter, PacketError, PortShadow, hold_row};
 
 use super::{
@@ -24,7 +24,7 @@ use super::{
     THIS_MACHINE,
 };
 use crate::time::Instant;
-use crate::wire::ethernet::MacAddress;
+use crate::wire::ethernet::{self, MacAddress};
 use frame::FrameBuffers;
 pub use frame::PacketFrame;
 use heard_ports::ALL_PORTS;
@@ -54,8 +54,9 @@ pub struct PacketConfig<'a> {
     pub interface: &'a str,
     /// The largest IP packet, in bytes.
     pub mtu_bytes: usize,
-    /// Whether super-frames pass, both ways: with the octets of the largest buffer for one, no more than
-    /// [`FRAME_MAX_OCTETS`]. Without them a packet that is longer than the MTU is cut.
+    /// Whether super-frames pass, both ways: with the octets of the largest, no more than
+    /// [`FRAME_MAX_OCTETS`]. Buffers take [some more](BUFFER_SPARE_OCTETS). Without super-frames a packet
+    /// that is longer than the MTU is cut.
     pub super_frame_octets: Option<usize>,
     /// A group of sockets on which the kernel spreads flows.
     pub fanout: Option<Fanout>,
@@ -109,7 +110,7 @@ pub struct PacketShape {
     /// Whether programs of this machine are reached.
     pub reaches_programs: bool,
     /// Octets of the largest frame, for which the buffers that frames are received into and sent from have
-    /// room.
+    /// room, and for [some more](BUFFER_SPARE_OCTETS).
     pub frame_octets: usize,
 }
 
@@ -213,7 +214,7 @@ impl PacketQueue {
         self.heard_ports.take()
     }
 
-    /// Returns how many frames the kernel has dropped because there was no room in a ring.
+    /// Returns how many frames were dropped because there was no room in a ring or in a buffer.
     pub(super) fn missed_frames(&self) -> u64 {
         self.wire.missed_frames() + self.programs.as_ref().map_or(0, |to| to.socket.missed_frames())
     }
@@ -332,16 +333,16 @@ impl core::fmt::Debug for PacketDevice {
 /// Buffers of a device, and of one whose frames may have 64 KiB.
 const BUFFERS: usize = 4096;
 const BUFFERS_JOINED: usize = 1024;
-/// Octets of a buffer beyond the longest frame: a slot of the ring holds some more, so that a frame that is
-/// cut to its slot still fits, and is counted as what it is.
-const SPARE_OCTETS: usize = 256;
+/// Octets of a buffer beyond the longest frame. A slot of the ring holds some more, and a tag is put back, so
+/// that a frame that is cut to its slot still fits, and is counted as what it is.
+pub const BUFFER_SPARE_OCTETS: usize = SLOT_SPARE_OCTETS + ethernet::Tag::LEN;
 
 impl PacketDevice {
     /// Returns a device over `queue`, or of a core without one, whose frames are received and sent as `shape`
     /// says.
     pub fn new(queue: Option<PacketQueue>, shape: PacketShape) -> Self {
         let frames = if shape.super_frames { BUFFERS_JOINED } else { BUFFERS };
-        let buffers = FrameBuffers::new(frames, shape.frame_octets + SPARE_OCTETS);
+        let buffers = FrameBuffers::new(frames, shape.frame_octets + BUFFER_SPARE_OCTETS);
         Self { queue, buffers, shape, sharing: 1 }
     }
 

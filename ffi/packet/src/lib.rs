@@ -38,7 +38,7 @@ mod watch;
 pub use error::PacketError;
 pub use filter::{Filter, FilterHandle};
 pub use offload::{Offload, Segmentation};
-pub use receive::{Checksum, Received};
+pub use receive::{Checksum, Received, SLOT_SPARE_OCTETS};
 pub use shadow::{PortShadow, hold_row};
 pub use socket::{Config, FRAME_MAX_OCTETS, Fanout, PacketSocket, Statistics};
 pub use transmit::{Burst, NotPushed, Sent, Stopped};

@@ -6,13 +6,17 @@ use libc::{
 };
 
 use crate::offload::{self, OFFLOAD_HEADER_OCTETS};
-use crate::ring::{Arrival, Slot};
+use crate::ring::{Arrival, SLOT_ALIGNMENT, Slot};
 
 /// The most octets of a slot before the frame: the header of the slot with an address, up to 16 octets of
 /// link header, aligned, and the header of the offloads. The link header belongs to the frame, so that 14
 /// octets more remain than are needed.
 pub(crate) const RECEIVE_HEADROOM_OCTETS: usize =
     (TPACKET2_HDRLEN + 16).next_multiple_of(TPACKET_ALIGNMENT) + OFFLOAD_HEADER_OCTETS;
+
+/// Octets that a slot may hold of a longer frame, beyond the [`frame_octets`](crate::Config::frame_octets) of
+/// the socket: those of a link header, which are counted twice, and what fills a cache line.
+pub const SLOT_SPARE_OCTETS: usize = 14 + SLOT_ALIGNMENT - 1;
 
 const TPID_8021Q: u16 = 0x8100;
 

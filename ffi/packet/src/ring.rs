@@ -19,7 +19,7 @@ use crate::error::PacketError;
 pub(crate) const SLOTS_MAX: usize = 1 << 20;
 
 /// Slots begin at multiples of a cache line. The kernel wants multiples of `TPACKET_ALIGNMENT`.
-const SLOT_ALIGNMENT: usize = 64;
+pub(crate) const SLOT_ALIGNMENT: usize = 64;
 
 /// The largest block, unless a slot needs more. Beyond it, the kernel seldom finds contiguous memory.
 const BLOCK_OCTETS: usize = 1 << 20;

@@ -12,7 +12,8 @@ use common::frames::{Segment, ethernet, parse_ip, pattern, pseudo_sum, sum, tagg
 use common::tap::{Tap, in_namespace};
 use common::{config, next, next_octets, offer, open, send, send_all};
 use packet::{
-    Checksum, Config, FRAME_MAX_OCTETS, NotPushed, Offload, PacketSocket, Segmentation, Sent, Statistics,
+    Checksum, Config, FRAME_MAX_OCTETS, NotPushed, Offload, PacketSocket, SLOT_SPARE_OCTETS, Segmentation,
+    Sent, Statistics,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -69,6 +70,23 @@ fn frames_of_all_sizes_arrive_whole() {
         let statistics = Statistics { received_frames: 1506, cut_frames: 1, ..Statistics::default() };
         assert_eq!(socket.statistics(), statistics);
         assert_eq!(socket.statistics(), statistics, "the counters of the kernel begin anew");
+    });
+}
+
+#[test]
+fn slots_hold_few_octets_more_than_the_largest_frame() {
+    in_namespace(|| {
+        let mut tap = Tap::new("tap");
+        let mut most = 0;
+        for frame_octets in 1518..1518 + 64 {
+            let mut socket = open(&Config { frame_octets, ..config("tap") });
+            let long = ethernet(EXPERIMENTAL, &pattern(3000, frame_octets));
+            tap.inject(&long);
+            let octets = next_octets(&mut socket).len();
+            assert!((frame_octets..=frame_octets + SLOT_SPARE_OCTETS).contains(&octets), "{frame_octets}");
+            most = most.max(octets - frame_octets);
+        }
+        assert_eq!(most, SLOT_SPARE_OCTETS, "no more than that is spared");
     });
 }
 

@@ -37,8 +37,8 @@ pub(super) fn packets(device: &DeviceName, cores: usize) -> Result<OpenedDevices
 }
 
 /// Opens the packet sockets of `device` for `cores` cores: one for each, on which the kernel spreads flows,
-/// or as the name [says](DeviceName::has_queue_each) one. `make` makes the device of each core, whose buffers
-/// take frames of up to `super_frame_octets` octets if super-frames pass.
+/// or as the name [says](DeviceName::has_queue_each) one. `make` makes the device of each core. Frames have
+/// up to `super_frame_octets` octets if super-frames pass.
 pub(super) fn open<D: device::Device>(
     device: &DeviceName,
     cores: usize,

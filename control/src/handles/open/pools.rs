@@ -28,6 +28,9 @@ const SUPER_FRAME_PIECE_BYTES: u16 = 9000;
 const AF_PACKET_SUPER_FRAME_MBUFS: u32 = 1023;
 /// The largest IP packet that one takes, in bytes.
 const AF_PACKET_SUPER_FRAME_BYTES: u16 = 65_120;
+/// The same where frames are copied from the ring, whose slots hold a little more than the largest frame:
+/// with the octets that a buffer has at most. The kernel sends up to some 65,300 bytes at a time.
+const PACKET_SUPER_FRAME_BYTES: u16 = 65_151;
 /// Buffers that a thread of the other end keeps at hand of a wire's pool: those of a few chunks, for the end
 /// that sends lacks what they keep. With less than a burst, all of the pool is used in turn, and no buffer is
 /// in the cache of its core any more.
@@ -53,9 +56,8 @@ pub(super) fn port_pools(
             (mbufs.next_power_of_two() - 1, SUPER_FRAME_MAX_BYTES as u16)
         }
         // Its ring holds frames in one piece, and its driver wants each to fit a buffer.
-        (true, DeviceKind::AfPacket | DeviceKind::Packet) => {
-            (AF_PACKET_SUPER_FRAME_MBUFS, AF_PACKET_SUPER_FRAME_BYTES)
-        }
+        (true, DeviceKind::AfPacket) => (AF_PACKET_SUPER_FRAME_MBUFS, AF_PACKET_SUPER_FRAME_BYTES),
+        (true, DeviceKind::Packet) => (AF_PACKET_SUPER_FRAME_MBUFS, PACKET_SUPER_FRAME_BYTES),
         (true, _) => (PORT_MBUFS, device.mtu().max(SUPER_FRAME_PIECE_BYTES)),
     };
     let further = further_mbufs(mbufs, cores);

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use dpdk::{AllMulticast, Eal, Mempool, Mtu, Port, PortConfig, QueuePair, Rss, RunningPort, UnknownSpread};
 use warpline_dataplane::device::dpdk::DpdkDevice;
+use warpline_dataplane::device::packet::BUFFER_SPARE_OCTETS;
 use warpline_dataplane::device::spread::Queues;
 use warpline_dataplane::steering::Steering;
 
@@ -150,9 +151,9 @@ fn open_port(eal: Eal, device: &DeviceName, cores: usize) -> Result<OpenedPorts,
 /// Opens the packet sockets of `device`, with frames in DPDK's buffers.
 fn open_packet(eal: Eal, device: &DeviceName, cores: usize) -> Result<OpenedPorts, OpenError> {
     let pools = port_pools(eal, device, cores, None)?;
-    let buffer_octets = pools.first().map_or(0, Mempool::data_octets);
+    let frame_octets = pools.first().map_or(0, |pool| pool.data_octets().saturating_sub(BUFFER_SPARE_OCTETS));
     let mut pools = pools.into_iter();
-    packet::open(device, cores, buffer_octets, |queue, shape| {
+    packet::open(device, cores, frame_octets, |queue, shape| {
         let pool = pools.next().ok_or_else(|| OpenError::NoQueue(device.to_string()))?;
         Ok(DpdkDevice::packet(queue, shape, pool)?.sharing_frames(cores))
     })
