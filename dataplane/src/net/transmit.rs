@@ -104,10 +104,11 @@ impl<D: Device> Interface<D> {
             let chunk = limits::TRANSMIT_CHUNK_FRAMES.saturating_sub(self.to_send.len()).max(1);
             let chunk = chunk.min(left).min(self.spare.len());
             left -= chunk;
-            let (mut index, rest) = (self.to_send.len(), self.spare.len() - chunk);
+            let (first, rest) = (self.to_send.len(), self.spare.len() - chunk);
             // The last first, as `empty_frame` has them: a pool gives what was freed last first, so this is
             // the order in which they were used before, in which a processor fetches memory ahead.
             self.to_send.extend(self.spare.drain(rest..).rev());
+            let mut index = first;
             while let Some(frame) = self.to_send.get_mut(index) {
                 if fill(template, frame) {
                     index += 1;
@@ -116,7 +117,7 @@ impl<D: Device> Interface<D> {
                 }
             }
             if template.is_loopback() {
-                self.loop_back_last(chunk);
+                self.loop_back_from(first);
             } else if self.to_send.len() >= limits::TRANSMIT_CHUNK_FRAMES {
                 self.flush(now);
             }
@@ -131,10 +132,9 @@ impl<D: Device> Interface<D> {
         self.count_no_buffer();
     }
 
-    /// Moves the last frames, up to `count`, of the queue to the device to the host itself.
+    /// Moves the frames from place `first` on of the queue to the device to the host itself.
     #[inline(never)]
-    fn loop_back_last(&mut self, count: usize) {
-        let first = self.to_send.len().saturating_sub(count);
+    fn loop_back_from(&mut self, first: usize) {
         let mut frames = core::mem::take(&mut self.to_send);
         for frame in frames.drain(first..) {
             self.loop_back(frame);
