@@ -397,6 +397,34 @@ fn a_corked_stream_sends_what_has_no_room() {
     assert!(read == octets);
 }
 
+/// A writer sleeps when a corked stream is full, in bytes or in pieces, and has room when it is woken: what
+/// is corked goes first.
+#[test]
+fn a_corked_stream_that_is_full_wakes_its_writer() {
+    for part in [2 << 20, 1] {
+        let pair = Pair::new();
+        let (mut near, mut far) = streams(&pair.near, &pair.far, false, &ByteStreamConfig::default());
+        let octets = numbered(2 << 20);
+        near.writer.cork();
+        let mut written = 0;
+        while near.writer.room() > 0 {
+            written +=
+                near.writer.write(&octets[written..][..part.min(octets.len() - written)], NOW).unwrap();
+        }
+        while near.writer.arm() {
+            let event = near.writer.event_fd().expect("a descriptor");
+            assert!(event.wait(PATIENCE), "{written} bytes, and nothing wakes the writer");
+            event.clear();
+        }
+        assert!(near.writer.room() > 0);
+        near.writer.write_all(&octets[written..], PATIENCE).unwrap();
+        near.writer.uncork();
+        let mut read = vec![0; octets.len()];
+        far.reader.read_exact(&mut read, PATIENCE).unwrap();
+        assert!(read == octets);
+    }
+}
+
 // Requirements: TRO-3.1.4-03, TRO-5.1.2-02
 #[test]
 fn a_transfer_of_nothing_completes() {

@@ -2529,8 +2529,8 @@ int warpline_byte_stream_write_annotated(struct warpline_byte_stream *byte_strea
 int warpline_byte_stream_end_transfer(struct warpline_byte_stream *byte_stream, uint64_t rid);
 
 /**
- * Has what is written wait if `corked`; else sends what has waited. Parts of a message that were written
- * together are cut into segments together.
+ * Has what is written wait if `corked`, as far as there is room; else sends what has waited. Parts of a
+ * message that were written together are cut into segments together.
  */
 int warpline_byte_stream_cork(struct warpline_byte_stream *byte_stream, bool corked);
 
@@ -2545,7 +2545,7 @@ int warpline_byte_stream_finish(struct warpline_byte_stream *byte_stream);
 int warpline_byte_stream_write_fd(const struct warpline_byte_stream *byte_stream);
 
 /**
- * As `warpline_byte_stream_arm_read`, for room to write.
+ * As `warpline_byte_stream_arm_read`, for room to write. A corked stream without room sends what it has.
  */
 int warpline_byte_stream_arm_write(struct warpline_byte_stream *byte_stream);
 

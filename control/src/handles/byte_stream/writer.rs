@@ -269,7 +269,7 @@ impl ByteStreamWriter {
         }
     }
 
-    /// Has what is written wait, as far as there is room.
+    /// Has what is written wait, as far as there is room: a call that finds none sends it.
     pub const fn cork(&mut self) {
         self.corked = true;
     }
@@ -337,8 +337,12 @@ impl ByteStreamWriter {
     }
 
     /// Has the file descriptor become readable at the next change. Returns true if there is no room: only
-    /// then may the thread sleep.
-    pub fn arm(&self) -> bool {
+    /// then may the thread sleep. A [corked](Self::cork) stream without room sends what it has.
+    pub fn arm(&mut self) -> bool {
+        if self.writer.room() == 0 {
+            // Nothing else would make room, and so wake the thread.
+            self.writer.commit();
+        }
         self.writer.arm();
         self.writer.room() == 0 && self.link.handle().shared.end().is_none()
     }

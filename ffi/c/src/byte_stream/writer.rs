@@ -116,8 +116,8 @@ pub unsafe extern "C" fn warpline_byte_stream_end_transfer(byte_stream: *mut Byt
     })
 }
 
-/// Has what is written wait if `corked`; else sends what has waited. Parts of a message that were written
-/// together are cut into segments together.
+/// Has what is written wait if `corked`, as far as there is room; else sends what has waited. Parts of a
+/// message that were written together are cut into segments together.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_byte_stream_cork(byte_stream: *mut ByteStream, corked: bool) -> c_int {
     guard(|| {
@@ -152,12 +152,12 @@ pub unsafe extern "C" fn warpline_byte_stream_write_fd(byte_stream: *const ByteS
     })
 }
 
-/// As `warpline_byte_stream_arm_read`, for room to write.
+/// As `warpline_byte_stream_arm_read`, for room to write. A corked stream without room sends what it has.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_byte_stream_arm_write(byte_stream: *mut ByteStream) -> c_int {
     guard(|| {
         // SAFETY: the caller keeps C's contract.
-        let writer = unsafe { borrow(byte_stream)? }.writer();
+        let mut writer = unsafe { borrow(byte_stream)? }.writer();
         if let Some(event) = writer.event_fd() {
             event.clear();
         }

@@ -167,6 +167,25 @@ fn transfers_are_placed() {
     assert_eq!(near.read_part(&mut place, PATIENCE).unwrap_err(), -libc::ECONNRESET);
 }
 
+/// A program that has corked a stream until it is full sleeps until there is room.
+#[test]
+fn a_corked_stream_that_is_full_wakes_its_writer() {
+    let (near_device, far_device) = devices();
+    let (near, far) = streams(&near_device, &far_device);
+    let bytes = numbered(2 << 20);
+    assert_eq!(near.cork(true), 0);
+    let written = near.write(&bytes, 0) as usize;
+    assert!((1..bytes.len()).contains(&written), "{written}");
+    while near.arm()[1] == 1 {
+        assert!(readable(near.fds()[1], PATIENCE), "{written} bytes, and nothing wakes the writer");
+    }
+    let more = near.write(&bytes[written..], 0);
+    assert!(more > 0, "{more} {}", last_error());
+    assert_eq!(near.cork(false), 0);
+    say(&near, &bytes[written + more as usize..]);
+    hear(&far, &bytes);
+}
+
 /// Calls `wait` in a thread of `scope`, and returns once that thread sleeps.
 fn asleep<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
