@@ -683,6 +683,53 @@ fn an_application_that_polls_the_cores_itself() {
     assert!(read == body);
 }
 
+/// A cancel that did not wait for the core is of the transfer that was expected then: the next one of its
+/// name, expected when the first was read to its end, is cancelled by itself.
+#[test]
+fn a_cancel_that_timed_out_is_not_of_the_next_transfer() {
+    let (near, far) = link();
+    let (near, mut near_driver) = Device::start_manual(boxed(near), &device(NEAR)).unwrap();
+    let (far, mut far_driver) = Device::start_manual(boxed(far), &device(FAR)).unwrap();
+    let config = ByteStreamConfig { events: false, ..ByteStreamConfig::default() };
+    let (mut near, mut far) = near_driver.run(|| far_driver.run(|| streams(&near, &far, true, &config)));
+    let mut poll_until = |what: &str, condition: &mut dyn FnMut() -> bool| {
+        let begin = std::time::Instant::now();
+        while !condition() {
+            assert!(begin.elapsed() < PATIENCE, "{what}: not in {PATIENCE:?}");
+            near_driver.poll_once();
+            far_driver.poll_once();
+        }
+    };
+    let is_late = |result| matches!(result, Err(ByteStreamError::TimedOut));
+    let memory = Region::heap(16).unwrap();
+    near.reader.expect(rid(7), &memory, 0..8).unwrap();
+    far.writer.write_all(b".", NOW).unwrap();
+    poll_until("the core expects it", &mut || near.reader.read(&mut [0], NOW).is_ok());
+    far.writer.write_section(solicited(7, 8), 0, b"received", NOW).unwrap();
+    poll_until("placed", &mut || near.reader.transfer_counters().octets_placed == 8);
+    assert!(is_late(near.reader.cancel(rid(7), NOW)), "the core is not polled");
+    assert!(matches!(next_item(&mut near), ReadItem::Placed { octets: 8, .. }));
+    assert!(matches!(next_item(&mut near), ReadItem::Complete { .. }));
+    near.reader.expect(rid(7), &memory, 8..16).unwrap();
+    assert!(is_late(near.reader.cancel(rid(7), NOW)), "the core is not polled");
+    let mut cancelled = Err(ByteStreamError::TimedOut);
+    poll_until("cancelled", &mut || {
+        cancelled = near.reader.cancel(rid(7), NOW);
+        !matches!(cancelled, Err(ByteStreamError::TimedOut))
+    });
+    cancelled.unwrap();
+    far.writer.write_section(solicited(7, 8), 0, b"too late", NOW).unwrap();
+    let mut item = None;
+    poll_until("the bytes of nobody", &mut || {
+        item = near.reader.read_item(&mut [0; 64], NOW).ok();
+        item.is_some()
+    });
+    assert_eq!(item, Some(ReadItem::Octets(8)));
+    let mut octets = [0; 16];
+    assert!(memory.read(0, &mut octets));
+    assert_eq!(&octets, b"received\0\0\0\0\0\0\0\0", "the second half is the application's");
+}
+
 /// Who expects a transfer is said by its section: what a server sends to whoever has asked goes to no
 /// unsolicited buffer, what a client sends does. The names of requests under way are different.
 // Requirements: TRO-5.1.2-01, TRO-5.1.3-01, TRO-5.3.1-01, TRO-5.3.2-01, TRO-5.3.2-02, TRO-3.1.4-02

@@ -215,7 +215,12 @@ impl ByteStreamReader {
                 return Some(Err(ByteStreamError::Closed(reason)));
             }
             this.reader.expect(rid, memory, range.start, len).then_some(Ok(()))
-        })
+        })?;
+        if self.cancelling == Some(rid) {
+            // That was the transfer before, which the core ends first: nothing has cancelled this one yet.
+            self.cancelling = None;
+        }
+        Ok(())
     }
 
     /// Ends transfer `rid` and waits until its buffer is the application's alone. The bytes
