@@ -136,7 +136,7 @@ impl Inbound {
                         debug_assert!(pushed.is_ok(), "the reader takes them before it asks for more");
                     }
                 }
-                ReaderCommand::Cancel(rid) => self.placing.transfers.close(rid),
+                ReaderCommand::Cancel(rid) => self.placing.transfers.cancel(rid),
                 ReaderCommand::Release(buffer) => self.placing.transfers.release_buffer(buffer),
                 ReaderCommand::ReplaceRing(longer) => self.ring.replace(longer, &self.shared),
             }

@@ -276,6 +276,20 @@ impl Transfers {
         }
     }
 
+    /// Ends the transfer as its application asks. An unsolicited one of which nothing was delivered gives its
+    /// buffer back: the application has not heard of that buffer, and could not. One that it has heard of, or
+    /// will when it reads, it [releases](Self::release_buffer) itself.
+    // Requirements: TRO-6.1-03
+    pub(super) fn cancel(&mut self, rid: Rid) {
+        let slot = self.find(rid).and_then(|slot| self.slots[usize::from(slot)].as_ref());
+        match slot {
+            Some(&Slot { buffer: Buffer::Unsolicited(buffer), delivered: 0, .. }) => {
+                self.release_buffer(buffer);
+            }
+            _ => self.close(rid),
+        }
+    }
+
     fn end(&mut self, slot: u16) {
         let at = usize::from(slot);
         self.slots[at] = None;

@@ -83,42 +83,92 @@ fn segments_that_continue_each_other_are_one_placement() {
     }
 }
 
+/// A stream with one unsolicited buffer, of 100 octets.
+fn with_one_buffer() -> (Inbound, ByteReader) {
+    let region = |octets: usize| Region::heap(octets).expect("memory");
+    let unsolicited = UnsolicitedPool::new(region(100), 100);
+    let config = ByteStreamConfig { unsolicited, ..ByteStreamConfig::new(region(64), region(64)) };
+    let shared = Arc::new(SharedByteStream::new(0, Rings::new().doorbells, config));
+    (Inbound::new(shared.clone()), ByteReader::new(shared))
+}
+
+/// Places `octets` octets from position `begin` of the stream on, all of transfer `name`, whose total is not
+/// known. It is unsolicited, and they are its first, unless it is [`RID`].
+fn place_of(inbound: &mut Inbound, name: Rid, begin: u64, octets: u32, in_order: bool) {
+    let option = Transfer {
+        rid: name,
+        message_aligned: false,
+        unsolicited: name != RID,
+        buffer_offset: if name == RID { begin as u32 } else { 0 },
+        data_offset: 0,
+        data_octets: octets as u16,
+        total_octets: None,
+    };
+    let kept = (begin, begin + u64::from(octets));
+    let arrived = Arrived { payload: begin, payload_octets: octets as usize, kept, in_order };
+    inbound.place(&option, &arrived, |_, octets, write| write(&vec![7; octets]));
+}
+
 /// An unsolicited transfer whose octets beyond a gap come again in another one gives its buffer back: its
 /// application saw nothing of it, and could not.
 // Requirements: TRO-6.1-03
 #[test]
 fn a_transfer_that_nobody_is_told_of_gives_its_buffer_back() {
-    let region = |octets: usize| Region::heap(octets).expect("memory");
-    let unsolicited = UnsolicitedPool::new(region(100), 100);
-    let config = ByteStreamConfig { unsolicited, ..ByteStreamConfig::new(region(64), region(64)) };
-    let shared = Arc::new(SharedByteStream::new(0, Rings::new().doorbells, config));
-    let (mut inbound, mut reader) = (Inbound::new(shared.clone()), ByteReader::new(shared));
-    assert!(reader.expect(RID, &region(200), 0, 200));
+    let (mut inbound, mut reader) = with_one_buffer();
+    assert!(reader.expect(RID, &Region::heap(200).expect("memory"), 0, 200));
     inbound.receive_commands();
-    let place = |inbound: &mut Inbound, name: Rid, begin: u64, octets: u32, in_order: bool| {
-        let option = Transfer {
-            rid: name,
-            message_aligned: false,
-            unsolicited: name != RID,
-            buffer_offset: if name == RID { begin as u32 } else { 0 },
-            data_offset: 0,
-            data_octets: octets as u16,
-            total_octets: None,
-        };
-        let kept = (begin, begin + u64::from(octets));
-        let arrived = Arrived { payload: begin, payload_octets: octets as usize, kept, in_order };
-        inbound.place(&option, &arrived, |_, octets, write| write(&vec![7; octets]));
-    };
     for round in 0..10 {
         let (begin, name) = (20 * round, Rid::new(100 + round).expect("46 bits"));
-        place(&mut inbound, name, begin + 10, 10, false);
-        place(&mut inbound, RID, begin, 20, true);
+        place_of(&mut inbound, name, begin + 10, 10, false);
+        place_of(&mut inbound, RID, begin, 20, true);
         assert_eq!(inbound.hand_over(20, true, |_, _, _| panic!("octets are copied")), 20);
         assert!(matches!(reader.read(&mut [], usize::MAX), ReadItem::Placed { rid: RID, octets: 20, .. }));
         assert_eq!(reader.read(&mut [], usize::MAX), ReadItem::Nothing);
         assert_eq!(inbound.counters().segments_placed, 2 * round + 2, "there was a buffer");
     }
     assert_eq!(inbound.counters().over_quota, 0);
+}
+
+/// So does one that its application cancels by its name, before it is told of any octets.
+// Requirements: TRO-6.1-03
+#[test]
+fn a_transfer_that_is_cancelled_before_its_turn_gives_its_buffer_back() {
+    let (mut inbound, mut reader) = with_one_buffer();
+    for round in 0..3 {
+        let (begin, name) = (20 * round, Rid::new(100 + round).expect("46 bits"));
+        place_of(&mut inbound, name, begin + 10, 10, false);
+        assert!(reader.cancel(name));
+        inbound.receive_commands();
+        assert!(reader.has_settled());
+        assert_eq!(inbound.hand_over(20, true, |_, octets, write| write(&vec![7; octets])), 20);
+        assert_eq!(reader.read(&mut [0; 100], usize::MAX), ReadItem::Octets(20));
+        assert_eq!(inbound.counters().segments_placed, round + 1, "there was a buffer");
+    }
+    assert_eq!(inbound.counters().over_quota, 0);
+}
+
+/// A buffer that the application was told of is its own, whatever ends the transfer: it gives it back.
+// Requirements: TRO-6.1-03
+#[test]
+fn a_buffer_that_was_told_of_is_given_back_by_its_reader() {
+    let (mut inbound, mut reader) = with_one_buffer();
+    let [first, second, third] = [101, 102, 103].map(|name| Rid::new(name).expect("46 bits"));
+    let buffer = Buffer::Unsolicited(0);
+    let placed = |rid| ReadItem::Placed { rid, buffer, offset: 0, octets: 10 };
+    place_of(&mut inbound, first, 0, 10, true);
+    inbound.hand_over(10, true, |_, _, _| panic!("octets are copied"));
+    assert!(reader.cancel(first));
+    inbound.receive_commands();
+    place_of(&mut inbound, second, 10, 10, true);
+    assert_eq!(inbound.counters().over_quota, 1);
+    inbound.hand_over(10, true, |_, octets, write| write(&vec![7; octets]));
+    assert_eq!(reader.read(&mut [0; 100], usize::MAX), placed(first));
+    assert_eq!(reader.read(&mut [0; 100], usize::MAX), ReadItem::Octets(10));
+    assert!(reader.release(0));
+    inbound.receive_commands();
+    place_of(&mut inbound, third, 20, 10, true);
+    inbound.hand_over(10, true, |_, _, _| panic!("octets are copied"));
+    assert_eq!(reader.read(&mut [0; 100], usize::MAX), placed(third));
 }
 
 /// What a segment says of its octets.
