@@ -730,6 +730,46 @@ fn a_cancel_that_timed_out_is_not_of_the_next_transfer() {
     assert_eq!(&octets, b"received\0\0\0\0\0\0\0\0", "the second half is the application's");
 }
 
+/// An unsolicited transfer that has the name of a section ends with it, whatever its total: its buffer is
+/// given back, and what the transfer has beyond the section is read from elsewhere.
+// Requirements: TRO-6.1-03
+#[test]
+fn a_section_gives_the_buffer_of_its_own_transfer_back() {
+    let pair = Pair::new();
+    let config = ByteStreamConfig {
+        unsolicited: Some(UnsolicitedConfig { count: 1, bytes: 100 }),
+        ..ByteStreamConfig::default()
+    };
+    let (mut near, mut far) = streams(&pair.near, &pair.far, true, &config);
+    let memory = Region::heap(8).unwrap();
+    for (octets, total_octets) in [(8, None), (8, Some(8)), (12, None), (12, Some(12)), (12, Some(20))] {
+        let section = Section { rid: rid(7), unsolicited: true, total_octets };
+        near.writer.write_section(section, 0, &b"sectionsrest"[..octets], PATIENCE).unwrap();
+        near.writer.end_transfer(rid(7));
+        near.writer.wait_acknowledged(PATIENCE).unwrap();
+        far.reader.expect(rid(7), &memory, 0..8).unwrap();
+        assert_eq!(far.reader.read_section(rid(7), &memory, 0..8, PATIENCE).unwrap(), 0);
+        let mut read = [0; 8];
+        assert!(memory.read(0, &mut read));
+        assert_eq!(&read, b"sections");
+        // The core has seen that the buffer was given back, and another transfer has it.
+        far.reader.cancel(rid(9999), PATIENCE).unwrap();
+        let next = Section { unsolicited: true, ..solicited(8, 12) };
+        near.writer.write_section(next, 0, b"another, now", PATIENCE).unwrap();
+        near.writer.wait_acknowledged(PATIENCE).unwrap();
+        let mut rest = [0; 64];
+        if octets > 8 {
+            assert_eq!(far.reader.read_item(&mut rest, PATIENCE).unwrap(), ReadItem::Octets(4));
+            assert_eq!(&rest[..4], b"rest", "{total_octets:?}");
+        }
+        let buffer = TransferBuffer::Unsolicited(0);
+        let placed = ReadItem::Placed { rid: rid(8), buffer, offset: 0, octets: 12 };
+        assert_eq!(next_item(&mut far), placed, "{octets} {total_octets:?}");
+        assert!(matches!(next_item(&mut far), ReadItem::Complete { .. }));
+        far.reader.release(0, PATIENCE).unwrap();
+    }
+}
+
 /// Who expects a transfer is said by its section: what a server sends to whoever has asked goes to no
 /// unsolicited buffer, what a client sends does. The names of requests under way are different.
 // Requirements: TRO-5.1.2-01, TRO-5.1.3-01, TRO-5.3.1-01, TRO-5.3.2-01, TRO-5.3.2-02, TRO-3.1.4-02

@@ -287,7 +287,9 @@ impl ByteStreamReader {
     /// how many bytes were in their place.
     ///
     /// If the end of another transfer comes meanwhile, the next [`read_item`](Self::read_item) returns it;
-    /// the unsolicited buffer of one that `read_item` has said nothing about is given back.
+    /// the unsolicited buffer of one that `read_item` has said nothing about is given back. An unsolicited
+    /// transfer that has the name `rid` is ended, as [`cancel`](Self::cancel) does, and its buffer is given
+    /// back under the same condition.
     ///
     /// The section is read in stream order: bytes that `read_item` has returned
     /// [early](Self#messages-beyond-a-gap) are read again, unless it has passed over them after
@@ -314,8 +316,7 @@ impl ByteStreamReader {
         while section.left() > 0 {
             if section.aside_bytes() > aside_max {
                 // Most is not placed: nothing of the rest is, so that it needs no memory beside its own.
-                self.cancel(rid, timeout)?;
-                section.write_aside()?;
+                self.end_section(&mut section, timeout)?;
             }
             // A part that was placed elsewhere is copied at most in such pieces.
             let left = section.left().min(SCRATCH_BYTES);
@@ -333,6 +334,7 @@ impl ByteStreamReader {
                     self.meet(item, buffer, timeout)?;
                 }
                 ReadItem::Complete { buffer: Buffer::Unsolicited(buffer), .. } => {
+                    section.unsolicited = None;
                     self.release(buffer, timeout)?;
                 }
                 ReadItem::NotExpected { rid: other } if other != rid => self.met.push_back(item),
@@ -343,11 +345,25 @@ impl ByteStreamReader {
                 _ => {}
             }
         }
-        if section.aside_bytes() > 0 {
-            self.cancel(rid, timeout)?;
-            section.write_aside()?;
+        if section.aside_bytes() > 0 || section.unsolicited.is_some() {
+            self.end_section(&mut section, timeout)?;
         }
         Ok(section.in_place)
+    }
+
+    /// Ends the transfer of a section, and writes to its place what was read of it.
+    fn end_section(
+        &mut self,
+        section: &mut SectionRead<'_>,
+        timeout: Duration,
+    ) -> Result<(), ByteStreamError> {
+        self.cancel(section.rid, timeout)?;
+        if let Some(buffer) = section.unsolicited.take().filter(|buffer| !self.reported.contains(buffer)) {
+            // Nobody else knows of it, so nobody else could give it back.
+            self.reader.save_unsolicited(section.rid, buffer);
+            self.release(buffer, timeout)?;
+        }
+        section.write_aside()
     }
 
     /// Returns what became of the segments with the TCP RDMA option that have arrived: how many bytes were

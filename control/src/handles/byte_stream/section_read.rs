@@ -10,7 +10,7 @@ use crate::vocabulary::byte_stream::ByteStreamError;
 
 /// A section that is being read.
 pub(super) struct SectionRead<'m> {
-    rid: Rid,
+    pub(super) rid: Rid,
     memory: &'m Region,
     range: Range<usize>,
     /// Bytes read.
@@ -19,6 +19,8 @@ pub(super) struct SectionRead<'m> {
     direct: bool,
     /// Bytes that were in their place already.
     pub(super) in_place: usize,
+    /// The unsolicited buffer of the transfer of this name, if bytes came from one.
+    pub(super) unsolicited: Option<u16>,
     /// Bytes for a place that others may still be read from, by the place.
     aside: Vec<(usize, Vec<u8>)>,
     /// How many those are.
@@ -27,7 +29,17 @@ pub(super) struct SectionRead<'m> {
 
 impl<'m> SectionRead<'m> {
     pub(super) const fn new(rid: Rid, memory: &'m Region, range: Range<usize>, direct: bool) -> Self {
-        Self { rid, memory, range, at: 0, direct, in_place: 0, aside: Vec::new(), aside_bytes: 0 }
+        Self {
+            rid,
+            memory,
+            range,
+            at: 0,
+            direct,
+            in_place: 0,
+            unsolicited: None,
+            aside: Vec::new(),
+            aside_bytes: 0,
+        }
     }
 
     /// Bytes that are still to be read.
@@ -71,6 +83,9 @@ impl<'m> SectionRead<'m> {
             self.in_place += octets;
             self.at += octets;
         } else {
+            if let (true, Buffer::Unsolicited(buffer)) = (rid == self.rid, buffer) {
+                self.unsolicited = Some(buffer);
+            }
             let (memory, start) = found.ok_or(ByteStreamError::OutsideMemory)?;
             let mut bytes = vec![0; octets];
             if !memory.read(start + offset as usize, &mut bytes) {

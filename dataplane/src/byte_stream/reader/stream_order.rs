@@ -45,29 +45,38 @@ impl ByteReader {
     /// written. The transfer was cancelled, and the core [has seen that](Self::has_settled): nothing more is
     /// placed in it.
     pub fn save_placed(&mut self, rid: Rid) {
+        self.save_placed_in(rid, Buffer::Expected);
+        self.accept_unexpected();
+        self.not_expected.retain(|name| *name != rid);
+        self.expected.remove(&rid);
+    }
+
+    /// The same of the unsolicited buffer `buffer`, which `rid` had, so that it can be
+    /// [released](Self::release).
+    pub fn save_unsolicited(&mut self, rid: Rid, buffer: u16) {
+        self.save_placed_in(rid, Buffer::Unsolicited(buffer));
+    }
+
+    fn save_placed_in(&mut self, rid: Rid, buffer: Buffer) {
         while let Some(record) = self.shared.records.pop() {
             self.ahead.push_back(Ahead { record, read: 0, saved: None });
         }
         for at in 0..self.ahead.len() {
             let Ahead { record, read, saved } = &self.ahead[at];
             let RecordKind::Placed { offset, octets } = record.kind else { continue };
-            if record.rid != rid || record.buffer != Buffer::Expected || saved.is_some() {
+            if (record.rid, record.buffer) != (rid, buffer) || saved.is_some() {
                 continue;
             }
             let mut copy = vec![0; (octets - read) as usize];
-            let (read, rid, buffer) = (*read, record.rid, record.buffer);
-            self.copy_placed(rid, buffer, offset + read, &mut copy);
+            self.copy_placed(rid, buffer, offset + *read, &mut copy);
             self.ahead[at].saved = Some(copy);
         }
         // Its end is not reported either: the name may be another transfer's by then.
         let is_its_end = |next: &Ahead| {
-            let Record { rid: name, buffer, kind, .. } = next.record;
-            (name, buffer) == (rid, Buffer::Expected) && matches!(kind, RecordKind::Complete { .. })
+            let Record { rid: name, buffer: of, kind, .. } = next.record;
+            (name, of) == (rid, buffer) && matches!(kind, RecordKind::Complete { .. })
         };
         self.ahead.retain(|next| !is_its_end(next));
-        self.accept_unexpected();
-        self.not_expected.retain(|name| *name != rid);
-        self.expected.remove(&rid);
     }
 
     /// What comes next in the stream, if it is not octets of the ring.

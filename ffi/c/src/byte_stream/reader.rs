@@ -215,8 +215,9 @@ pub unsafe extern "C" fn warpline_byte_stream_expect(
 /// Reads the next `length` bytes of the stream, the whole of transfer `rid`, which is expected at the
 /// same place, into registered memory from `offset` on. Bytes that were placed there are not copied. Bytes
 /// that were placed elsewhere, by an option that was changed on its way, or not at all, are brought to
-/// their place. Bytes of a message that was read early are read again, as by `warpline_byte_stream_read`.
-/// Waits `timeout_ms` each time there is nothing to read.
+/// their place. Bytes of a message that was read early are read again, as by `warpline_byte_stream_read`. An
+/// unsolicited transfer that has the name is ended, and its buffer given back unless
+/// `warpline_byte_stream_read_part` has told of it. Waits `timeout_ms` each time there is nothing to read.
 ///
 /// - `-ETIMEDOUT`: nothing came
 /// - `-ECONNRESET`, `-EPIPE`: the connection, or the peer's half of it, ended before

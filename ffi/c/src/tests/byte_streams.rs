@@ -186,6 +186,39 @@ fn a_corked_stream_that_is_full_wakes_its_writer() {
     hear(&far, &bytes);
 }
 
+/// A transfer that the peer has begun before it was expected ends with the section that is read by its name,
+/// and its buffer is the next one's.
+// Requirements: TRO-6.1-03
+#[test]
+fn a_section_gives_the_buffer_of_its_own_transfer_back() {
+    let (near_device, far_device) = devices();
+    let listener = far_device.listen_streams_with(PORT, &OPTION).unwrap();
+    let near = near_device.open_stream(FAR, PORT, Some(&OPTION)).unwrap().into_byte_stream(None).unwrap();
+    let attr = ByteStreamAttr { unsolicited_count: 1, ..ATTR };
+    let far = listener.accept(PATIENCE).unwrap().into_byte_stream(Some(&attr)).unwrap();
+    let end = End::new(&far_device);
+    for round in 0..3 {
+        let unsolicited = Annotated { unsolicited: Flag::SET, total_known: Flag::CLEAR, ..section(7, 0) };
+        assert_eq!(near.write_annotated(&unsolicited, b"sections", PATIENCE), 0);
+        assert_eq!(near.end_transfer(7), 0);
+        while far.arm()[0] == 1 {
+            assert!(readable(far.fds()[0], PATIENCE));
+        }
+        assert_eq!(far.expect(7, &end.mr, 0, 8), 0, "{}", last_error());
+        assert_eq!(far.read_section(7, &end.mr, 0, 8, PATIENCE), 0, "{}", last_error());
+        assert_eq!(end.get(0, 8), b"sections");
+        // The core has seen what was asked of it.
+        assert_eq!(far.cancel(99, PATIENCE), 0);
+        let next = Annotated { unsolicited: Flag::SET, ..section(8, 4) };
+        assert_eq!(near.write_annotated(&next, b"next", PATIENCE), 0);
+        let (part, _) = part_of(&far, 64);
+        assert_eq!((part.kind, part.rid, part.length), (WARPLINE_READ_PLACED, 8, 4), "{round}");
+        let (part, _) = part_of(&far, 64);
+        assert_eq!((part.kind, part.length), (WARPLINE_READ_COMPLETE, 4));
+        assert_eq!(far.release(part.buffer), 0);
+    }
+}
+
 /// Calls `wait` in a thread of `scope`, and returns once that thread sleeps.
 fn asleep<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
