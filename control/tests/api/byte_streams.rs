@@ -770,6 +770,29 @@ fn a_section_gives_the_buffer_of_its_own_transfer_back() {
     }
 }
 
+/// A slice without room takes no bytes, and does not wait for those that have arrived; parts that are not
+/// copied need none.
+#[test]
+fn an_item_is_read_without_room_for_bytes() {
+    let pair = Pair::new();
+    let (mut near, mut far) = streams(&pair.near, &pair.far, true, &ByteStreamConfig::default());
+    let memory = Region::heap(4).unwrap();
+    far.reader.expect(rid(7), &memory, 0..4).unwrap();
+    far.reader.cancel(rid(9999), PATIENCE).unwrap();
+    assert!(matches!(far.reader.read_item(&mut [], NOW), Err(ByteStreamError::TimedOut)));
+    near.writer.write_all(b"bytes", PATIENCE).unwrap();
+    near.writer.write_section(solicited(7, 4), 0, b"body", PATIENCE).unwrap();
+    near.writer.finish();
+    for _ in 0..2 {
+        assert_eq!(far.reader.read_item(&mut [], PATIENCE).unwrap(), ReadItem::Octets(0));
+    }
+    far.reader.read_exact(&mut [0; 5], PATIENCE).unwrap();
+    let mut item = || far.reader.read_item(&mut [], PATIENCE).unwrap();
+    assert!(matches!(item(), ReadItem::Placed { octets: 4, .. }));
+    assert!(matches!(item(), ReadItem::Complete { total_octets: 4, .. }));
+    assert_eq!(item(), ReadItem::Finished);
+}
+
 /// Who expects a transfer is said by its section: what a server sends to whoever has asked goes to no
 /// unsolicited buffer, what a client sends does. The names of requests under way are different.
 // Requirements: TRO-5.1.2-01, TRO-5.1.3-01, TRO-5.3.1-01, TRO-5.3.2-01, TRO-5.3.2-02, TRO-3.1.4-02

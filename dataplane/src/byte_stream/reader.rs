@@ -17,7 +17,7 @@ use stream_order::{Ahead, Due, ReceiveRing};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadItem {
-    /// So many octets, copied to the caller's slice.
+    /// So many octets, copied to the caller's slice: 0 if it is empty, and octets are next.
     Octets(usize),
     /// So many octets of the stream are in a buffer, from `offset` on, and are not copied again.
     Placed {
@@ -54,7 +54,7 @@ pub enum ReadItem {
         /// How many octets it has.
         octets: u32,
     },
-    /// So many octets of the message, copied to the caller's slice.
+    /// So many octets of the message, copied to the caller's slice: 0 if it is empty.
     EarlyOctets(usize),
     /// The turn of an [`EarlyMessage`](Self::EarlyMessage) has come: of these octets of the stream, those
     /// that were not placed in a buffer are passed over.
@@ -204,26 +204,27 @@ impl ByteReader {
     }
 
     /// Consumes the next part of the stream, at most `most` octets: those that were not placed are copied to
-    /// `out`, as many as fit. Complete messages beyond a gap come first.
+    /// `out`, as many as fit. If it is empty they are told of all the same, as 0 octets. Complete messages
+    /// beyond a gap come first.
     pub fn read(&mut self, out: &mut [u8], most: usize) -> ReadItem {
-        let room = out.len().min(most);
-        match self.read_early(&mut out[..room]) {
+        match self.read_early(out, most) {
             Some(item) => item,
             None => self.read_in_order(out, most),
         }
     }
 
     /// Consumes the next part of a message beyond a gap, or passes over one that was read so.
-    fn read_early(&mut self, out: &mut [u8]) -> Option<ReadItem> {
+    fn read_early(&mut self, out: &mut [u8], most: usize) -> Option<ReadItem> {
         self.pass_over();
         let ring = self.shared.early.as_ref()?;
         if self.early.is_readable(ring, self.position) {
             if let Some(EarlyMessage { position, octets }) = self.early.dequeue_message() {
                 return Some(ReadItem::EarlyMessage { position, octets });
             }
-            let octets = self.early.read(ring, out);
+            let room = out.len().min(most);
+            let octets = self.early.read(ring, &mut out[..room]);
             self.copied += octets as u64;
-            return Some(if octets > 0 { ReadItem::EarlyOctets(octets) } else { ReadItem::Nothing });
+            return Some(if most > 0 { ReadItem::EarlyOctets(octets) } else { ReadItem::Nothing });
         }
         // Its beginning, and the ends of transfers before it, are reported first.
         let is_octet = match self.due() {
@@ -286,15 +287,16 @@ impl ByteReader {
                 self.consume_due(0);
                 ReadItem::MessageStart
             }
-            Some(Due::Saved { octets }) if room > 0 => {
+            Some(Due::Saved { octets }) if most > 0 => {
                 let octets = (octets as usize).min(room);
                 self.copy_due(&mut out[..octets]);
                 ReadItem::Octets(octets)
             }
             Some(_) => ReadItem::Nothing,
             None => {
-                let octets = room.min(self.ready());
-                if octets > 0 {
+                let ready = self.ready();
+                if ready > 0 && most > 0 {
+                    let octets = room.min(ready);
                     self.copy(&mut out[..octets]);
                     ReadItem::Octets(octets)
                 } else if finished && self.ready() == 0 && self.due().is_none() {

@@ -2404,7 +2404,7 @@ int warpline_byte_stream_read(struct warpline_byte_stream *byte_stream,
  * Takes the next part of the stream and describes it in `part`: bytes that were not placed are copied to
  * `place`, at most `length`. Complete messages beyond a gap come first where `early_message_bytes` of
  * `warpline_byte_stream_attr` has room for them. Waits as `warpline_byte_stream_read` does. Returns how many
- * bytes were copied.
+ * bytes were copied. With a `length` of 0 none are: a part of bytes has length 0 then, and they stay.
  *
  * - `-ETIMEDOUT`: nothing came
  * - `-ECONNRESET`: the connection ended otherwise

@@ -267,7 +267,10 @@ impl World {
             _ => 0,
         });
         match item {
-            ReadItem::Octets(octets) => self.compare(&out[..octets]),
+            ReadItem::Octets(octets) => {
+                assert_eq!(octets == 0, out.is_empty(), "{octets} octets");
+                self.compare(&out[..octets]);
+            }
             ReadItem::EarlyMessage { position, octets } => {
                 assert!(position > self.position, "its turn has come");
                 let before = self.early.insert(position, octets.into());
@@ -276,7 +279,8 @@ impl World {
             }
             ReadItem::EarlyOctets(octets) => {
                 let expected = (0..octets as u64).map(|at| octet(self.early_at + at));
-                assert!(octets > 0 && out[..octets].iter().copied().eq(expected), "other octets early");
+                assert_eq!(octets == 0, out.is_empty(), "{octets} octets early");
+                assert!(out[..octets].iter().copied().eq(expected), "other octets early");
                 self.early_at += octets as u64;
             }
             ReadItem::HandedOut { position, octets } => {

@@ -160,6 +160,9 @@ impl ByteStreamReader {
     /// [`ReadItem::Nothing`] is never returned. Whole [messages beyond a gap](Self#messages-beyond-a-gap)
     /// come first where the stream was configured for them.
     ///
+    /// If `out` is empty and bytes to be copied are next, it is [`ReadItem::Octets`] or
+    /// [`ReadItem::EarlyOctets`] with 0, and they stay.
+    ///
     /// [`ReadItem::HandedOut`] reports the turn of a message to a program that reads with this method alone:
     /// other methods that read return its bytes, and the rest of a message that one of them has begun is
     /// returned here too.

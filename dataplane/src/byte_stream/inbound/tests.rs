@@ -171,6 +171,33 @@ fn a_buffer_that_was_told_of_is_given_back_by_its_reader() {
     assert_eq!(reader.read(&mut [0; 100], usize::MAX), placed(third));
 }
 
+/// A reader without room for octets is told that they are next, and takes none; what is not copied it reads.
+/// One that wants no octets is told nothing of them.
+#[test]
+fn octets_are_told_to_a_reader_without_room() {
+    let mut end = End::new(true);
+    let placed = Transfer {
+        rid: Rid::new(1).expect("46 bits"),
+        message_aligned: false,
+        unsolicited: false,
+        buffer_offset: 0,
+        data_offset: 0,
+        data_octets: 10,
+        total_octets: None,
+    };
+    end.inbound.receive(&[7; 10], &[]);
+    end.inbound.receive(&[7; 10], &Said { octets: 10, option: Some(placed) }.option_octets());
+    end.inbound.tell();
+    for most in [usize::MAX, 1] {
+        assert_eq!(end.reader.read(&mut [], most), ReadItem::Octets(0));
+        assert_eq!(end.reader.read(&mut [0; 100], 0), ReadItem::Nothing, "no octets are wanted");
+    }
+    assert_eq!(end.reader.read(&mut [0; 100], 100), ReadItem::Octets(10));
+    assert_eq!(end.reader.read(&mut [], 0), ReadItem::Nothing);
+    assert!(matches!(end.reader.read(&mut [], usize::MAX), ReadItem::Placed { octets: 10, .. }));
+    assert_eq!(end.reader.read(&mut [], usize::MAX), ReadItem::Nothing);
+}
+
 /// What a segment says of its octets.
 #[derive(Clone, Copy, Debug)]
 struct Said {

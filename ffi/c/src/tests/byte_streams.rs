@@ -219,6 +219,22 @@ fn a_section_gives_the_buffer_of_its_own_transfer_back() {
     }
 }
 
+/// A call without room for bytes returns when there are some, and takes none.
+#[test]
+fn a_part_is_read_without_room_for_bytes() {
+    let (near_device, far_device) = devices();
+    let (near, far) = streams(&near_device, &far_device);
+    assert_eq!(far.read_part(&mut [], 1).unwrap_err(), -libc::ETIMEDOUT);
+    say(&near, b"bytes");
+    for _ in 0..2 {
+        let (part, _) = part_of(&far, 0);
+        assert_eq!((part.kind, part.length), (WARPLINE_READ_BYTES, 0));
+    }
+    hear(&far, b"bytes");
+    assert_eq!(near.finish(), 0);
+    assert_eq!(part_of(&far, 0).0.kind, WARPLINE_READ_FINISHED);
+}
+
 /// Calls `wait` in a thread of `scope`, and returns once that thread sleeps.
 fn asleep<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
@@ -322,6 +338,8 @@ fn complete_messages_are_read_before_a_gap_closes() {
         }
         let (part, _) = part_of(&far, 64);
         assert_eq!((part.kind, part.rid, part.length), (WARPLINE_READ_EARLY_MESSAGE, 4, 5));
+        let (part, _) = part_of(&far, 0);
+        assert_eq!((part.kind, part.length), (WARPLINE_READ_EARLY_BYTES, 0));
         for bytes in [&b"who"[..], b"le"] {
             let (part, read) = part_of(&far, 3);
             assert_eq!((part.kind, &read[..]), (WARPLINE_READ_EARLY_BYTES, bytes));
