@@ -283,8 +283,13 @@ pub unsafe extern "C" fn warpline_byte_stream_release(byte_stream: *mut ByteStre
     guard(|| {
         // SAFETY: the caller keeps C's contract.
         let stream = unsafe { borrow(byte_stream)? };
-        let buffer = u16::try_from(buffer).map_err(|_| Failure::invalid("there is no such buffer"))?;
-        stream.reader().release(buffer, Duration::MAX)?;
+        let absent = || Failure::invalid("the stream has no such buffer for unsolicited transfers");
+        let buffer = u16::try_from(buffer).map_err(|_| absent())?;
+        let mut reader = stream.reader();
+        if reader.unsolicited_part(buffer, 0, 0).is_none() {
+            return Err(absent());
+        }
+        reader.release(buffer, Duration::MAX)?;
         Ok(0)
     })
 }

@@ -219,6 +219,22 @@ fn a_section_gives_the_buffer_of_its_own_transfer_back() {
     }
 }
 
+/// A buffer that the stream does not have is refused, on an open connection and on one that has ended.
+#[test]
+fn a_buffer_that_does_not_exist_is_not_released() {
+    let (near_device, far_device) = devices();
+    let (near, far) = streams(&near_device, &far_device);
+    for _ in 0..2 {
+        assert_eq!((far.release(0), far.release(1)), (0, 0), "{}", last_error());
+        for buffer in [2, 0xffff, 0x10000, WARPLINE_BUFFER_EXPECTED] {
+            assert_eq!(far.release(buffer), -libc::EINVAL, "{buffer}");
+        }
+        assert_eq!(near.release(0), -libc::EINVAL, "it has none");
+        assert_eq!(near.abort(), 0);
+        assert_eq!(far.read(&mut [0; 8], PATIENCE), -libc::ECONNRESET);
+    }
+}
+
 /// A call without room for bytes returns when there are some, and takes none.
 #[test]
 fn a_part_is_read_without_room_for_bytes() {
@@ -433,13 +449,13 @@ fn any_byte_is_a_boolean() {
 fn calls_on_a_connection_that_has_ended_return() {
     let (near_device, far_device) = devices();
     let (near, far) = streams(&near_device, &far_device);
-    let end = End::new(&near_device);
-    assert_eq!(far.abort(), 0);
-    assert_eq!(near.read(&mut [0; 8], PATIENCE), -libc::ECONNRESET);
+    let end = End::new(&far_device);
+    assert_eq!(near.abort(), 0);
+    assert_eq!(far.read(&mut [0; 8], PATIENCE), -libc::ECONNRESET);
     for name in 0..2000 {
-        assert_eq!(near.expect(name, &end.mr, 0, 10), -libc::ECONNRESET);
-        assert_eq!(near.release(0), 0);
-        assert_eq!(near.cancel(name, PATIENCE), 0);
+        assert_eq!(far.expect(name, &end.mr, 0, 10), -libc::ECONNRESET);
+        assert_eq!(far.release(0), 0);
+        assert_eq!(far.cancel(name, PATIENCE), 0);
     }
 }
 
