@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use warpline::cm::CmError;
 use warpline::{
     AnswerError, ByteStreamError, CloseError, ConnectError, CreateError, DeallocateError, DeregisterError,
-    ListenError, MemoryError, PostError, StartError, Stopped, SwitchError, TcpStreamError,
+    ListenError, MemoryError, PollThreadError, PostError, StartError, Stopped, SwitchError, TcpStreamError,
 };
 
 /// Why a call fails: a number for the program, words for its user.
@@ -96,7 +96,7 @@ impl From<StartError> for Failure {
             StartError::Random(_)
             | StartError::EventFd(_)
             | StartError::ControlThread(_)
-            | StartError::PollThread(_) => libc::ENOMEM,
+            | StartError::PollThread(PollThreadError::Spawn(_)) => libc::ENOMEM,
             StartError::Ports(_) => libc::EADDRINUSE,
             _ => libc::EINVAL,
         };

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use std::ptr::{null, null_mut};
 use std::thread;
 
-use warpline::limits;
+use warpline::{PollThreadError, StartError, limits};
 
 use super::ends::*;
 use super::handles::*;
@@ -13,7 +13,7 @@ use crate::advertisement::*;
 use crate::completion::*;
 use crate::connection::*;
 use crate::device::*;
-use crate::error::{guard, guard_or};
+use crate::error::{Failure, guard, guard_or};
 use crate::event::*;
 use crate::memory::*;
 use crate::queue_pair::*;
@@ -340,6 +340,17 @@ fn memory_that_makes_no_sense() {
     let stranger = near_device.pd();
     let refused = stranger.allocate(Some(&end.qp), 64, 0);
     assert_eq!(refused.unwrap_err(), -libc::EINVAL, "the queue pair is of another domain");
+}
+
+/// A CPU that a thread cannot run on is a wrong argument; no thread is a lack.
+#[test]
+fn a_cpu_that_is_not_there_is_a_wrong_argument() {
+    let attr = DeviceAttr { flags: WARPLINE_DEVICE_PIN, lcore: 100_000, ..ATTR };
+    let refused = Handle::open_pair(NEAR_DEVICE, Some(&attr), FAR_DEVICE, None);
+    assert_eq!(refused.err(), Some(-libc::EINVAL));
+    assert!(last_error().starts_with("CPU 100000 cannot be used"), "{}", last_error());
+    let lack = PollThreadError::Spawn(std::io::Error::from_raw_os_error(libc::EAGAIN));
+    assert_eq!(Failure::from(StartError::PollThread(lack)).report(), -libc::ENOMEM);
 }
 
 /// Every status that there is has words of its own, and others have none.
