@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use common::poll_thread::{cpu_ticks, in_a_second, sleeps};
 use common::{End, FAR, NEAR, PATIENCE, PORT, eventually, exchange, statistics_of_cores, two_cpus};
 use rustix::thread::{CapabilitySet, LinkNameSpaceType, capabilities, move_into_link_name_space};
+use warpline::cm::{EventChannel, EventKind, Id};
 use warpline::link::boxed;
 use warpline::{
     Cidr, ConnectConfig, ConnectError, Device, DeviceConfig, DeviceName, DropCause, ListenConfig,
@@ -400,6 +401,30 @@ fn devices_and_kernels_share_addresses() {
     let refused = refused.control().connect((FAR, 4713).into(), &ConnectConfig::default());
     assert_eq!(refused.unwrap_err(), ConnectError::Refused);
     assert_eq!(resets(&veth.far), 1, "at a port that nobody has");
+}
+
+/// A port that an id has found at an address of the kernel is given back once: to look for a peer that no
+/// device leads to gives it back, and the id that has it then keeps it, whatever becomes of the first.
+#[test]
+fn a_port_that_was_found_is_given_back_once() {
+    let Some(_turn) = turn() else { return };
+    let veth = Veth::in_two();
+    ip(&["-n", &veth.near, "address", "add", &format!("{NEAR}/24"), "dev", "near"]);
+    let device = opened(&veth.near, "packet:near");
+    let channel = EventChannel::new([device]).unwrap();
+    let found = |id: &Id| {
+        id.bind_port((NEAR, 0).into(), false).unwrap();
+        id.local().unwrap().port()
+    };
+    let ids = [(); 3].map(|()| channel.create_id());
+    let [first, second, third] = ids;
+    let port = found(&first);
+    first.resolve_addr(([203, 0, 113, 1], PORT).into()).unwrap();
+    let event = channel.wait(PATIENCE).unwrap();
+    assert!(matches!(event.kind, EventKind::AddressError), "{event:?}");
+    assert_eq!(found(&second), port, "it was given back");
+    drop(first);
+    assert_ne!(found(&third), port, "the second id has it");
 }
 
 /// Frames for which the ring has no room are counted.

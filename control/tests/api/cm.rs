@@ -221,6 +221,23 @@ fn a_port_is_found_before_the_id_listens() {
     assert_eq!(other.local().map(|local| (local.ip(), local.port())), Some((FAR.into(), 0)));
 }
 
+/// An id that looks for a peer gives the port back that was found for it to listen at, also if no device
+/// leads to the peer. It may listen at another one.
+#[test]
+fn a_port_that_was_found_is_given_back_to_connect() {
+    let pair = Pair::new();
+    let far = EventChannel::new([pair.far.clone()]).unwrap();
+    let id = far.create_id();
+    id.bind_port(at(FAR, 0), false).unwrap();
+    for _ in 0..2 {
+        id.resolve_addr(at(Ipv4Addr::new(203, 0, 113, 1), PORT)).unwrap();
+        expect!(&far, id.number(), EventKind::AddressError);
+        assert_eq!(id.local(), Some(at(FAR, 0)));
+    }
+    id.listen(&ListenConfig::default()).unwrap();
+    assert_ne!(id.local().map(|local| local.port()), Some(0));
+}
+
 /// Each call has its time; one that comes at another changes nothing.
 #[test]
 fn calls_out_of_order_are_refused() {

@@ -335,6 +335,9 @@ impl Id {
     /// Finds the device that leads to `remote`: [`EventKind::AddressResolved`] or
     /// [`EventKind::AddressError`]. After the latter another address may be tried.
     ///
+    /// A port that [`bind_port`](Self::bind_port) has found is for listeners, and is given back in either
+    /// case: the id is then bound to its address and any port.
+    ///
     /// # Errors
     ///
     /// [`CmError::WrongState`].
@@ -343,9 +346,11 @@ impl Id {
         let bound = match *state {
             State::Idle => None,
             State::Bound { local, reserved: true } => {
-                // It was for a listener.
+                // It was for a listener. From here on it may be another's, so it is given back once.
                 self.release_port(local);
-                Some(SocketAddr::new(local.ip(), 0))
+                let any_port = SocketAddr::new(local.ip(), 0);
+                self.bind(&mut state, any_port, false);
+                Some(any_port)
             }
             State::Bound { local, reserved: false } => Some(local),
             _ => return Err(CmError::WrongState(state.word())),
