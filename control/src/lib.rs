@@ -1,9 +1,11 @@
-//! A software RNIC: RDMA over Ethernet (iWARP: RDMAP over DDP over MPA over TCP) in user space, on DPDK.
+//! A software RNIC: RDMA over Ethernet (iWARP: RDMAP over DDP over MPA over TCP) in user space, on DPDK or
+//! Linux's packet sockets.
 //!
-//! A [`Device`] is a core that polls a NIC. From it come [`ProtectionDomain`]s, from these [`MemoryRegion`]s
-//! and [`QueuePair`]s. A queue pair is connected by [`QueuePairControl::connect`], by a [`Listener`] and
-//! [`ConnectionRequest::accept`], or on a [`TcpStream`] after bytes in streaming mode; work is posted to it,
-//! and its completions are polled from [`CompletionQueue`]s.
+//! A [`Device`] is one core or several on a NIC, each polled by a thread. From it come [`ProtectionDomain`]s,
+//! from these [`MemoryRegion`]s and [`QueuePair`]s. A queue pair is connected by
+//! [`QueuePairControl::connect`], by a [`Listener`] and [`ConnectionRequest::accept`], or on a [`TcpStream`]
+//! after bytes in streaming mode; work is posted to it, and its completions are polled from
+//! [`CompletionQueue`]s.
 //!
 //! A queue pair has one thread that posts, a completion queue one that polls, and neither waits for a lock.
 //! Threads that share one use its form with a lock, [`SharedQueuePair`] and [`SharedCompletionQueue`]; every
