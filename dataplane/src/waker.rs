@@ -17,6 +17,7 @@
 //! | Port | Frames wake a thread that sleeps |
 //! |---|---|
 //! | wire in memory, simulated link | at once, by the other end |
+//! | packet sockets (`packet`) | at once: the descriptor of the socket is readable as long as frames wait |
 //! | `net_tap`, `net_virtio_user` | by interrupt |
 //! | PCI adapters | by interrupt, where driver and kernel (VFIO) offer it; untested |
 //! | `net_af_packet`, `net_af_xdp`, `net_memif`, `net_ring`, `net_null` | no: their drivers in DPDK 22.11 have no such interrupt |

@@ -6,13 +6,13 @@
 pub enum Idle {
     /// Polls again at once: least latency, for a CPU of its own, of which it takes all.
     Spin,
-    /// Polls for 50 microseconds more, then sleeps until there is something to do: posted work, a request of
-    /// the API, a timer that is due, or frames.
+    /// Polls for 50 microseconds more, not at all where the process has one CPU, then sleeps until there is
+    /// something to do: posted work, a request of the API, a timer that is due, or frames.
     ///
-    /// Frames wake it where the other end of the link is in the same process, and at ports whose driver has
-    /// receive interrupts: `net_tap`, `net_virtio_user`, most adapters. At other ports (`net_af_packet`,
-    /// `net_af_xdp`, `net_memif`, `net_vhost`) it looks for frames from time to time, at first after 50
-    /// microseconds and at last every millisecond.
+    /// Frames wake it where the other end of the link is in the same process, at packet sockets (`packet`),
+    /// and at ports whose driver has receive interrupts: `net_tap`, `net_virtio_user`, most adapters. At
+    /// other ports (`net_af_packet`, `net_af_xdp`, `net_memif`, `net_vhost`) it looks for frames from time to
+    /// time, at first after 50 microseconds and at last every millisecond.
     #[default]
     Sleep,
 }
