@@ -1939,6 +1939,8 @@ int warpline_connect(struct warpline_qp *qp,
  * - `-EADDRINUSE`: the port has a listener
  * - `-EINVAL`: a pointer but `attr` is null
  * - `-ENOSPC`: the device has as many listeners as it can
+ * - `-ENOMEM`: the kernel, whose addresses the device shares, does not leave the port (below 1024 without
+ *   `CAP_NET_BIND_SERVICE`), or no file descriptor is left; `warpline_last_error` has the kernel's error
  * - `-ENODEV`: the device has stopped
  */
 int warpline_listen(struct warpline_device *device,
@@ -2108,6 +2110,8 @@ int warpline_cm_connect(struct warpline_cm_id *id,
  * - `-EADDRINUSE`: the port has a listener
  * - `-EINVAL`: the id is not bound
  * - `-ENOSPC`: a device has as many listeners as it can
+ * - `-ENOMEM`: the kernel, whose addresses a device shares, does not leave the port (below 1024 without
+ *   `CAP_NET_BIND_SERVICE`), or no file descriptor is left; `warpline_last_error` has the kernel's error
  * - `-ENODEV`: a device has stopped
  */
 int warpline_cm_listen(struct warpline_cm_id *id, const struct warpline_listen_attr *attr);
@@ -2559,6 +2563,8 @@ int warpline_byte_stream_arm_write(struct warpline_byte_stream *byte_stream);
  * - `-EADDRNOTAVAIL`: the address is none of the device's
  * - `-EINVAL`: an argument is wrong
  * - `-ENOSPC`: the device has as many listeners as it can
+ * - `-ENOMEM`: the kernel, whose addresses the device shares, does not leave the port (below 1024 without
+ *   `CAP_NET_BIND_SERVICE`), or no file descriptor is left; `warpline_last_error` has the kernel's error
  * - `-ENODEV`: the device has stopped
  */
 int warpline_listen_at(struct warpline_device *device,

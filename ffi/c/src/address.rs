@@ -21,6 +21,8 @@ use crate::stream::{Stream, StreamListener};
 /// - `-EADDRNOTAVAIL`: the address is none of the device's
 /// - `-EINVAL`: an argument is wrong
 /// - `-ENOSPC`: the device has as many listeners as it can
+/// - `-ENOMEM`: the kernel, whose addresses the device shares, does not leave the port (below 1024 without
+///   `CAP_NET_BIND_SERVICE`), or no file descriptor is left; `warpline_last_error` has the kernel's error
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_listen_at(

@@ -300,6 +300,8 @@ pub unsafe extern "C" fn warpline_connect(
 /// - `-EADDRINUSE`: the port has a listener
 /// - `-EINVAL`: a pointer but `attr` is null
 /// - `-ENOSPC`: the device has as many listeners as it can
+/// - `-ENOMEM`: the kernel, whose addresses the device shares, does not leave the port (below 1024 without
+///   `CAP_NET_BIND_SERVICE`), or no file descriptor is left; `warpline_last_error` has the kernel's error
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_listen(

@@ -149,6 +149,8 @@ pub unsafe extern "C" fn warpline_cm_connect(id: *mut CmId, qp: *mut Qp, param: 
 /// - `-EADDRINUSE`: the port has a listener
 /// - `-EINVAL`: the id is not bound
 /// - `-ENOSPC`: a device has as many listeners as it can
+/// - `-ENOMEM`: the kernel, whose addresses a device shares, does not leave the port (below 1024 without
+///   `CAP_NET_BIND_SERVICE`), or no file descriptor is left; `warpline_last_error` has the kernel's error
 /// - `-ENODEV`: a device has stopped
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_listen(id: *mut CmId, attr: *const ListenAttr) -> c_int {
