@@ -1979,7 +1979,8 @@ const void *warpline_request_private_data(const struct warpline_request *request
  * - `-EISCONN`: the queue pair has or had a connection
  * - `-EINVAL`: an argument is wrong, or the queue pair is of another device
  * - `-EPROTO`, `-ECONNRESET`: the connection failed meanwhile
- * - `-ETIMEDOUT`: the core of the connection has not answered
+ * - `-ETIMEDOUT`: the peer was rejected after `decision_timeout_ms`, or the core of the connection has not
+ *   answered
  * - `-ENODEV`: the device has stopped
  */
 int warpline_accept(struct warpline_request *request,
@@ -1988,6 +1989,12 @@ int warpline_accept(struct warpline_request *request,
 
 /**
  * Rejects: the peer gets `length` bytes of `private_data`. The request is gone, whatever this returns.
+ *
+ * - `-EINVAL`: a pointer is null, or there is more Private Data than a Reply holds
+ * - `-EPROTO`, `-ECONNRESET`: the connection failed meanwhile
+ * - `-ETIMEDOUT`: the peer was rejected after `decision_timeout_ms`, or the core of the connection has not
+ *   answered
+ * - `-ENODEV`: the device has stopped
  */
 int warpline_reject(struct warpline_request *request, const void *private_data, uint32_t length);
 
@@ -2302,7 +2309,8 @@ int warpline_stream_respond(struct warpline_stream *stream,
  *
  * - `-EINVAL`: an argument is wrong
  * - `-EPROTO`, `-ECONNRESET`: the connection failed meanwhile
- * - `-ETIMEDOUT`: the core of the connection has not answered
+ * - `-ETIMEDOUT`: the peer was rejected after `decision_timeout_ms`, or the core of the connection has not
+ *   answered
  * - `-ENODEV`: the device has stopped
  */
 int warpline_reject_to_stream(struct warpline_request *request,

@@ -382,7 +382,8 @@ pub unsafe extern "C" fn warpline_request_private_data(
 /// - `-EISCONN`: the queue pair has or had a connection
 /// - `-EINVAL`: an argument is wrong, or the queue pair is of another device
 /// - `-EPROTO`, `-ECONNRESET`: the connection failed meanwhile
-/// - `-ETIMEDOUT`: the core of the connection has not answered
+/// - `-ETIMEDOUT`: the peer was rejected after `decision_timeout_ms`, or the core of the connection has not
+///   answered
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_accept(
@@ -402,6 +403,12 @@ pub unsafe extern "C" fn warpline_accept(
 }
 
 /// Rejects: the peer gets `length` bytes of `private_data`. The request is gone, whatever this returns.
+///
+/// - `-EINVAL`: a pointer is null, or there is more Private Data than a Reply holds
+/// - `-EPROTO`, `-ECONNRESET`: the connection failed meanwhile
+/// - `-ETIMEDOUT`: the peer was rejected after `decision_timeout_ms`, or the core of the connection has not
+///   answered
+/// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_reject(
     request: *mut Request,

@@ -313,7 +313,8 @@ pub unsafe extern "C" fn warpline_stream_respond(
 ///
 /// - `-EINVAL`: an argument is wrong
 /// - `-EPROTO`, `-ECONNRESET`: the connection failed meanwhile
-/// - `-ETIMEDOUT`: the core of the connection has not answered
+/// - `-ETIMEDOUT`: the peer was rejected after `decision_timeout_ms`, or the core of the connection has not
+///   answered
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_reject_to_stream(
