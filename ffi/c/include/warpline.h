@@ -1261,7 +1261,8 @@ struct warpline_byte_stream_attr {
      */
     size_t receive_bytes;
     /**
-     * Buffers for transfers that nobody expects, and the bytes of each; 0 for none.
+     * Buffers for transfers that nobody expects, 256 at most, and the bytes of each. There are none if
+     * either is 0, or if the ends have not agreed on the TCP RDMA option.
      */
     size_t unsolicited_count;
     /**
@@ -2363,7 +2364,7 @@ int warpline_stream_listen_with(struct warpline_device *device,
  * byte stream reads. MPA does not start on it any more.
  *
  * - `-EINVAL`: MPA has started on it, this end has finished, or `attr` is wrong
- * - `-ENOMEM`: there is no memory for its rings
+ * - `-ENOMEM`: there is no memory for its rings, or no file descriptor is left
  * - `-ENODEV`: the device has stopped
  */
 int warpline_byte_stream_create(struct warpline_stream *stream,

@@ -63,7 +63,8 @@ pub struct ByteStreamAttr {
     pub send_bytes: usize,
     /// Bytes that wait to be read, beside those in TCP's window; 0 for 1 MiB.
     pub receive_bytes: usize,
-    /// Buffers for transfers that nobody expects, and the bytes of each; 0 for none.
+    /// Buffers for transfers that nobody expects, 256 at most, and the bytes of each. There are none if
+    /// either is 0, or if the ends have not agreed on the TCP RDMA option.
     pub unsolicited_count: usize,
     /// See `unsolicited_count`.
     pub unsolicited_bytes: usize,
@@ -186,7 +187,7 @@ pub unsafe extern "C" fn warpline_stream_listen_with(
 /// byte stream reads. MPA does not start on it any more.
 ///
 /// - `-EINVAL`: MPA has started on it, this end has finished, or `attr` is wrong
-/// - `-ENOMEM`: there is no memory for its rings
+/// - `-ENOMEM`: there is no memory for its rings, or no file descriptor is left
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_byte_stream_create(
