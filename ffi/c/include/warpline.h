@@ -896,7 +896,7 @@ struct warpline_qp_attr {
      */
     uint32_t rnr_timeout_ms;
     /**
-     * Milliseconds after `warpline_disconnect` without an byte of the peer or an acknowledgement of ours,
+     * Milliseconds after `warpline_disconnect` without a byte of the peer or an acknowledgement of ours,
      * after which the connection is reset; 0 for 60000, `UINT32_MAX` for no limit.
      */
     uint32_t disconnect_timeout_ms;

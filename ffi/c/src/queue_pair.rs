@@ -83,7 +83,7 @@ pub struct QpAttr {
     /// Milliseconds that a message of the peer which finds no receive waits for one; all that the peer sends
     /// after it waits too. 0: such a message ends the stream at once.
     pub rnr_timeout_ms: u32,
-    /// Milliseconds after `warpline_disconnect` without an byte of the peer or an acknowledgement of ours,
+    /// Milliseconds after `warpline_disconnect` without a byte of the peer or an acknowledgement of ours,
     /// after which the connection is reset; 0 for 60000, `UINT32_MAX` for no limit.
     pub disconnect_timeout_ms: u32,
     /// When the peer closes its half of the connection, ours stays open for sends until
