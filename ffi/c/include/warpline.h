@@ -48,7 +48,9 @@
 
 /**
  * The thread polls without a pause, for a CPU of its own, of which it takes all. Without, it sleeps when
- * there has been nothing to do for 50 microseconds, until there is.
+ * there has been nothing to do for 50 microseconds (at once where the process has one CPU), until there is.
+ * Frames wake it on a ring and at the kinds `packet`, `tap` and `virtio_user`; at `af_packet`, `af_xdp`,
+ * `memif` and `vhost` it looks for them from time to time, at last every millisecond.
  */
 #define WARPLINE_DEVICE_SPIN 2
 
@@ -660,8 +662,8 @@ struct warpline_cm_id;
 struct warpline_cq;
 
 /**
- * A core on a NIC, polled by a thread of its own. It serves until it is closed and everything made from it
- * is given back, in whichever order.
+ * One core or several on a NIC, each polled by a thread of its own. It serves until it is closed and
+ * everything made from it is given back, in whichever order.
  */
 struct warpline_device;
 
@@ -1437,7 +1439,8 @@ const char *warpline_last_error(void);
  * - `-E2BIG`: `attr` has fields that this library does not know
  * - `-EALREADY`: the EAL runs, and `attr` has arguments for it
  * - `-EPERM`: this process lacks a privilege; `warpline_last_error` names the command that grants it
- * - `-EADDRINUSE`: the kernel or another process has an address of the device, or its socket
+ * - `-EADDRINUSE`: the kernel or another process has an address of the device, or its socket; or the kernel
+ *   does not leave it ports: 128 at each address that they share, a file descriptor each (raise `ulimit -n`)
  * - `-ENODEV`: the EAL or the device does not start
  * - `-ENOMEM`: a thread, a file descriptor or memory is lacking
  * - `-ENOSYS`: the device needs DPDK, and the library was built without it

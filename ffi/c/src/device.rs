@@ -13,14 +13,16 @@ use crate::error::{Failure, guard};
 use crate::extensible::{Extensible, extensible};
 use crate::pointer::{borrow, hand_out, take_back, text};
 
-/// A core on a NIC, polled by a thread of its own. It serves until it is closed and everything made from it
-/// is given back, in whichever order.
+/// One core or several on a NIC, each polled by a thread of its own. It serves until it is closed and
+/// everything made from it is given back, in whichever order.
 pub struct Device(pub(crate) warpline::Device);
 
 /// `lcore` of a `warpline_device_attr` counts.
 pub const WARPLINE_DEVICE_PIN: u32 = 1;
 /// The thread polls without a pause, for a CPU of its own, of which it takes all. Without, it sleeps when
-/// there has been nothing to do for 50 microseconds, until there is.
+/// there has been nothing to do for 50 microseconds (at once where the process has one CPU), until there is.
+/// Frames wake it on a ring and at the kinds `packet`, `tap` and `virtio_user`; at `af_packet`, `af_xdp`,
+/// `memif` and `vhost` it looks for them from time to time, at last every millisecond.
 pub const WARPLINE_DEVICE_SPIN: u32 = 2;
 /// No CRCs with peers that want none either. What is damaged below TCP's checksum then goes unnoticed: not
 /// without end-to-end protection at least as strong, such as IPsec (RFC 5044, section 4.4).
@@ -116,7 +118,8 @@ unsafe fn device_name(name: *const c_char) -> Result<DeviceName, Failure> {
 /// - `-E2BIG`: `attr` has fields that this library does not know
 /// - `-EALREADY`: the EAL runs, and `attr` has arguments for it
 /// - `-EPERM`: this process lacks a privilege; `warpline_last_error` names the command that grants it
-/// - `-EADDRINUSE`: the kernel or another process has an address of the device, or its socket
+/// - `-EADDRINUSE`: the kernel or another process has an address of the device, or its socket; or the kernel
+///   does not leave it ports: 128 at each address that they share, a file descriptor each (raise `ulimit -n`)
 /// - `-ENODEV`: the EAL or the device does not start
 /// - `-ENOMEM`: a thread, a file descriptor or memory is lacking
 /// - `-ENOSYS`: the device needs DPDK, and the library was built without it
