@@ -132,8 +132,8 @@ fn headers_octets(header: &ipv6::Header, fragment: &Upper, packet: &[u8]) -> Res
     }
 }
 
-/// Returns the octets of an upper layer that a first fragment must have: the ports and flags that a filter looks at (RFC 1858
-/// §3.2).
+/// Returns the octets of an upper layer that a first fragment must have: the ports and flags that a filter
+/// looks at (RFC 1858 §3.2).
 const fn upper_octets_min(protocol: Protocol) -> usize {
     match protocol {
         Protocol::TCP => tcp::Header::MIN_LEN,
