@@ -98,11 +98,16 @@ impl DeviceContext {
 
     /// Sends a request, and waits for the reply.
     pub(crate) fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, Stopped> {
-        if WithinTurn::is_entered() && matches!(self.control_waker.served_by(), ServedBy::Turns(_)) {
-            // A callback asks. The reply takes another turn, and nobody is to have what was asked for.
-            return Err(Stopped);
-        }
+        self.check_may_wait()?;
         self.wait_for(&self.begin(request)?)
+    }
+
+    /// Refuses what waits for a reply in a callback, where the reply takes another turn. It is to be called
+    /// before the request is sent: otherwise control carries it out, and nobody has what was asked for.
+    pub(super) fn check_may_wait(&self) -> Result<(), Stopped> {
+        let is_callback =
+            WithinTurn::is_entered() && matches!(self.control_waker.served_by(), ServedBy::Turns(_));
+        if is_callback { Err(Stopped) } else { Ok(()) }
     }
 
     /// Waits for the reply to a request.

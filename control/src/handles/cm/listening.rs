@@ -49,7 +49,7 @@ impl ListeningAt {
     ///
     /// # Errors
     ///
-    /// [`CmError::Listen`], [`CmError::Stopped`]; there is no listener then.
+    /// [`CmError::Listen`], [`CmError::Stopped`], the latter also in a callback; there is no listener then.
     pub(super) fn new(
         id: IdNumber,
         queue: &Arc<Queue>,
@@ -58,6 +58,7 @@ impl ListeningAt {
         local: ListenAddress,
         config: ListenConfig,
     ) -> Result<Arc<Self>, CmError> {
+        on.context.check_may_wait()?;
         let (at, answer) = Self::begin(id, queue, device, on, local, config)?;
         let port = on.context.wait_for(&answer)??;
         let _ = at.at.set(ListenAddress { port, ..local });

@@ -13,6 +13,7 @@ use warpline_dataplane::device::{self, Capabilities, RxInterrupt, RxTrigger};
 use warpline_dataplane::time::{self, SECOND};
 use warpline_dataplane::wire::ethernet::MacAddress;
 
+use crate::handles::cm;
 use crate::handles::driver::tests::{Interrupting, Unannounced, per_second, sleeps};
 use crate::handles::event_fd::EventFd;
 use crate::handles::shared_thread::AwayTimes;
@@ -401,6 +402,20 @@ impl Calling {
     }
 }
 
+/// Returns what a callback of the near host reports: one that warpline's thread runs, or this one in a turn.
+fn reported<T>(ends: &Ends, reports: &mpsc::Receiver<T>, by_thread: bool) -> T {
+    if by_thread {
+        return reports.recv_timeout(PATIENCE).unwrap();
+    }
+    let mut received = None;
+    until(|| {
+        ends.near.turns.turn();
+        received = reports.try_recv().ok();
+        received.is_some()
+    });
+    received.unwrap()
+}
+
 /// A callback runs within a turn: another turn returns false, and what would wait fails. So it does whichever
 /// thread runs it.
 #[test]
@@ -417,22 +432,36 @@ fn callbacks_take_no_turns_and_do_not_wait() {
             let memory = device.protection_domain().allocate(64, Access::empty());
             report.lock().unwrap().send((busy, asked.is_err(), memory.is_err())).unwrap();
         });
-        let outcome = if by_thread {
-            outcome.recv_timeout(PATIENCE).unwrap()
-        } else {
-            let mut received = None;
-            until(|| {
-                ends.near.turns.turn();
-                received = outcome.try_recv().ok();
-                received.is_some()
-            });
-            received.unwrap()
-        };
-        assert_eq!(outcome, (false, true, true), "{by_thread}");
+        assert_eq!(reported(&ends, &outcome, by_thread), (false, true, true), "{by_thread}");
         calling.assert_completed();
     }
     // Outside of a turn they work again.
     assert!(ends.near.device.usage().is_ok());
+}
+
+/// A callback that listens is refused before control is asked: no listener is left that nobody has, and the
+/// port is free.
+#[test]
+fn a_callback_leaves_no_listener() {
+    let ends = Ends::new(Idle::Sleep);
+    let channel = cm::EventChannel::new([ends.near.device.clone()]).unwrap();
+    for by_thread in [false, true] {
+        let id = Arc::new(channel.create_id());
+        id.bind_addr((NEAR, PORT).into()).unwrap();
+        // It goes at the end of the round, whenever the callback does.
+        let in_callback = Arc::downgrade(&id);
+        let (report, outcome) = mpsc::channel();
+        let report = Mutex::new(report);
+        let calling = Calling::new(&ends, move || {
+            let outcome = in_callback.upgrade().unwrap().listen(&ListenConfig::default());
+            report.lock().unwrap().send(outcome).unwrap();
+        });
+        let outcome = reported(&ends, &outcome, by_thread);
+        assert!(matches!(outcome, Err(cm::CmError::Stopped(_))), "{by_thread}: {outcome:?}");
+        calling.assert_completed();
+        assert_eq!(ends.near.device.usage().unwrap().listeners, 0, "{by_thread}");
+        id.listen(&ListenConfig::default()).unwrap();
+    }
 }
 
 /// While another thread has a turn, this one does not wait.
