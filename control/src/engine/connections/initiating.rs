@@ -149,8 +149,11 @@ fn fall_back(
 ) -> Option<ConnectAttempt> {
     let AwaitingReply { initiator, attempt, .. } = *awaiting;
     let deadline = initiator.deadline();
-    // There is no second connection to a peer that was in streaming mode.
-    let allowed = attempt.stream.is_none() && attempt.config.revision == Revision::TwoThenOne;
+    // There is no second connection to a peer that was in streaming mode, and none that nothing at this end
+    // could serve.
+    let allowed = attempt.stream.is_none()
+        && attempt.config.revision == Revision::TwoThenOne
+        && cx.queue_pairs.is_live(&attempt.qp);
     if !allowed || !initiator.may_fall_back(fault) || cx.now >= deadline {
         return Some(attempt);
     }
