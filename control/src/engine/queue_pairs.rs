@@ -269,15 +269,16 @@ impl QueuePairs {
     /// Takes [`bind`](Self::bind) back: the connection did not come to Full Operation. A queue pair that is
     /// to end does so now.
     pub(super) fn unbind(&mut self, out: &mut Outbox, qp: &Arc<SharedQp>) {
-        // Of one that its owner has dropped, the core is asked to destroy it.
-        if !self.is_live(qp) {
-            return;
+        let is_live = self.is_live(qp);
+        let Some(entry) = self.of_mut(qp) else { return };
+        if !is_live {
+            // Its owner has dropped it: the core has been asked to destroy it, or was to be after an orderly
+            // close, which does not come.
+            return self.remove_after_close(out, qp.number);
         }
-        if let Some(entry) = self.of_mut(qp) {
-            (entry.binding, entry.core) = (Binding::Free, None);
-            if entry.is_aborted {
-                entry.end(out);
-            }
+        (entry.binding, entry.core) = (Binding::Free, None);
+        if entry.is_aborted {
+            entry.end(out);
         }
     }
 

@@ -311,6 +311,50 @@ fn a_core_that_ends_takes_with_it_what_it_may_have_begun() {
     assert_eq!(new.shared.post_receive(receive), Err(PostError::WrongState(QpState::Error)));
 }
 
+/// Returns an engine whose core 1 has not begun with a queue pair that was disconnected and dropped, and
+/// whose connection has ended, and that queue pair.
+fn dropped_before_it_began() -> (Engine, NewQueuePair) {
+    let mut engine = engine_with(two_cores());
+    let (_, arrived) = listen(&mut engine, PORT, None);
+    let completions = CompletionRings::shared(Arc::new(CompletionRing::new(1)));
+    let number = 1 << 24;
+    let connection = ConnectionId::from_bits(number);
+    let (new, _accepted) = accept(&mut engine, &arrived, &completions, number, &request());
+    let now = Instant::from_nanos(1);
+    engine.on_request(now, Request::Disconnect { qp: new.shared.clone() });
+    let (reply, destroyed) = Reply::new();
+    engine.on_request(now, Request::DestroyQp { qp: new.shared.number, reply });
+    deliver(&mut engine);
+    assert!(destroyed.try_recv().is_ok(), "the owner does not wait for the orderly close");
+    assert_eq!(engine.usage().queue_pairs, 1);
+    engine.on_event(now, 1, Event::Closed { connection, reason: CloseReason::Reset });
+    deliver(&mut engine);
+    (engine, new)
+}
+
+/// A queue pair whose owner has dropped it goes when its connection has ended, also if the core has not
+/// begun: there is no orderly close left to wait for.
+#[test]
+fn a_dropped_queue_pair_goes_with_a_connection_that_did_not_begin() {
+    let (mut engine, new) = dropped_before_it_began();
+    let last = std::iter::from_fn(|| engine.next_command(1)).last();
+    assert!(matches!(last, Some(Command::DestroyQp(qp)) if Arc::ptr_eq(&qp, &new.shared)));
+    engine.on_event(Instant::from_nanos(2), 1, Event::QpDestroyed(new.shared.number));
+    assert_eq!(engine.usage().queue_pairs, 0);
+    assert_eq!(engine.next_deadline(), Instant::NEVER);
+}
+
+/// So it does with its core, which can destroy nothing any more.
+#[test]
+fn a_dropped_queue_pair_that_did_not_begin_goes_with_its_core() {
+    let (mut engine, _new) = dropped_before_it_began();
+    let now = Instant::from_nanos(2);
+    engine.on_core_ended(now, 1);
+    engine.on_time(now + 6 * SECOND);
+    assert_eq!(engine.usage().queue_pairs, 0);
+    assert_eq!(engine.next_deadline(), Instant::NEVER);
+}
+
 /// All cores find out that their adapter differs; applications see it once.
 #[test]
 fn an_adapter_that_differs_is_reported_once() {
