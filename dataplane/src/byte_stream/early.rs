@@ -114,13 +114,19 @@ impl EarlyReader {
         octets
     }
 
-    /// Dequeues the message that begins at `position`, where the application has come to, if it was reported
-    /// early. Those before it were read in their turn.
-    pub(super) fn dequeue_reported(&mut self, position: u64) -> Option<EarlyMessage> {
+    /// Whether a message that was reported early begins at `position`, where the application has come to.
+    /// Those before it were read in their turn.
+    pub(super) fn has_reported(&mut self, position: u64) -> bool {
         while self.reported.front().is_some_and(|reported| reported.position < position) {
             self.reported.pop_front();
         }
-        self.reported.pop_front_if(|reported| reported.position == position)
+        self.reported.front().is_some_and(|reported| reported.position == position)
+    }
+
+    /// Dequeues the message that begins at `position`, where the application has come to, if it was reported
+    /// early.
+    pub(super) fn dequeue_reported(&mut self, position: u64) -> Option<EarlyMessage> {
+        if self.has_reported(position) { self.reported.pop_front() } else { None }
     }
 
     fn release(&mut self, ring: &EarlyRing, octets: u32) {

@@ -719,3 +719,34 @@ fn early_messages_are_read_completely() {
         assert_eq!(reading.octets, [1, 2, 3, 4]);
     });
 }
+
+/// A message that was read early is told of as handed out in its turn, and not read again, also where its
+/// octets come while the application looks.
+#[test]
+fn what_was_read_early_is_not_read_again() {
+    bounded_model(2, || {
+        let config = ByteStreamConfig { early_ring: Region::heap(1), ..Stream::rings(4) };
+        let stream = Stream::of(4, config);
+        let (mut core, mut reading) = (stream.core(&[1]), stream.reading());
+        for at in 1..3 {
+            let arrived = Arrived { payload: at, payload_octets: 1, kept: (at, at + 1), in_order: false };
+            core.inbound.record_message_start(&arrived);
+        }
+        core.inbound.hand_out_early(1..2, |_, _| true, |_, _, write| write(&[2]));
+        let next = |reading: &mut Reading| reading.reader.read(&mut [0], 1);
+        assert_eq!(next(&mut reading), ReadItem::EarlyMessage { position: 1, octets: 1 });
+        assert_eq!(next(&mut reading), ReadItem::EarlyOctets(1));
+        core.receive();
+        assert_eq!(next(&mut reading), ReadItem::Octets(1), "the gap has closed");
+        core.arrived.push(2);
+        let application = thread::spawn(move || {
+            let items = [next(&mut reading), next(&mut reading)];
+            (items.to_vec(), reading)
+        });
+        core.receive();
+        let (mut items, mut reading) = application.join().unwrap();
+        items.extend((0..3).map(|_| next(&mut reading)));
+        items.retain(|item| !matches!(item, ReadItem::Nothing | ReadItem::MessageStart));
+        assert_eq!(items, [ReadItem::HandedOut { position: 1, octets: 1 }]);
+    });
+}

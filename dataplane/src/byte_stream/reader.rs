@@ -207,10 +207,13 @@ impl ByteReader {
     /// `out`, as many as fit. If it is empty they are told of all the same, as 0 octets. Complete messages
     /// beyond a gap come first.
     pub fn read(&mut self, out: &mut [u8], most: usize) -> ReadItem {
-        match self.read_early(out, most) {
-            Some(item) => item,
-            None => self.read_in_order(out, most),
+        if let Some(item) = self.read_early(out, most) {
+            return item;
         }
+        // Octets of an early message that come now are for the next call, which says that they were handed
+        // out.
+        let most = if self.early.has_reported(self.position) { 0 } else { most };
+        self.read_in_order(out, most)
     }
 
     /// Consumes the next part of a message beyond a gap, or passes over one that was read so.
