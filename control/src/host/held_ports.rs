@@ -111,7 +111,7 @@ impl HeldPorts {
     }
 
     /// Holds what `request` needs, and returns it, with a port that is free if it asks for one; replies to it
-    /// if there is none. `check` says whether a port can be that of a listener at one core, or at all
+    /// if there is none. `check` says whether a port can be that of a new listener at one core, or at all
     /// without.
     pub(crate) fn admit(
         &mut self,

@@ -125,6 +125,11 @@ impl Listeners {
         self.table.len()
     }
 
+    /// Whether a listener has `port`, at any address.
+    pub(super) fn has_port(&self, port: u16) -> bool {
+        self.table.keys().any(|at| at.port == port)
+    }
+
     /// Listens for connections that start with MPA. Returns the port.
     pub(super) fn listen(
         &mut self,
@@ -206,7 +211,7 @@ impl Listeners {
         let mut next = self.next_port.wrapping_add(1);
         let port = loop {
             let port = FIRST + next % COUNT;
-            if !self.table.keys().any(|other| other.port == port) {
+            if !self.has_port(port) {
                 break port;
             }
             next = next.wrapping_add(1);

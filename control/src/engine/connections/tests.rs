@@ -100,6 +100,17 @@ fn accepted(number: u64) -> Event {
     }
 }
 
+/// A port at which one listens is chosen for no other: who asked for it by number may still have it when the
+/// one for whom it was chosen goes.
+#[test]
+fn a_port_that_has_a_listener_is_not_chosen() {
+    let mut engine = engine_with(two_cores());
+    assert_eq!(engine.check_port(PORT + 1, None), Ok(()));
+    assert_eq!(listen(&mut engine, PORT + 1, None).0, Ok(PORT + 1));
+    assert_eq!(engine.check_port(PORT + 1, None), Err(ListenError::PortInUse(PORT + 1)));
+    assert_eq!(engine.check_port(PORT + 2, None), Ok(()));
+}
+
 /// A deadline comes alone, one after the other, and what is due is found without a look at what is not. The
 /// steps of this test are 10^5; with a look at all connections they were 10^10.
 #[test]
