@@ -149,7 +149,7 @@ impl<'c> LossRepair<'c> {
         if self.send.una >= self.recovery.ecn_until {
             let signal = Signal::Loss;
             self.congestion.on_congestion(now, self.send.flight_octets(), signal);
-            self.recovery.ecn_until = self.send.queue.nxt();
+            self.recovery.answer_marks(self.send.una, self.send.queue.nxt());
         }
         self.recovery.phase = Phase::Fast(Prr::new(outstanding_octets));
         self.recovery.tail_probe = None;
@@ -195,7 +195,7 @@ impl<'c> LossRepair<'c> {
         self.timers.clear(Timer::Reorder);
         if first {
             self.recovery.on_reduction(self.send.una, self.send.queue.nxt());
-            self.recovery.ecn_until = self.send.queue.nxt();
+            self.recovery.answer_marks(self.send.una, self.send.queue.nxt());
         } else {
             self.recovery.until = self.send.queue.nxt();
         }
@@ -206,8 +206,7 @@ impl<'c> LossRepair<'c> {
         self.send.queue.unmark_lost(&mut pools.segments);
         if self.congestion.undo(now) {
             self.counters.undone_reductions += 1;
-            // A mark of that round trip has had no answer.
-            self.recovery.ecn_until = self.send.una - 1;
+            self.recovery.forget_answer(self.send.una);
         }
         self.recovery.phase = Phase::Open;
         self.recovery.duplicate_acks = 0;

@@ -160,6 +160,8 @@ pub(super) struct Recovery {
     /// Whether the last reduction may be undone.
     has_undo: bool,
     repaired: Repaired,
+    /// Only the last reduction for a loss has answered the marks before [`ecn_until`](Self::ecn_until).
+    is_sole_answer: bool,
     pub(super) rack: Rack,
     /// SND.NXT when the last recovery began: the recovery ends when this is acknowledged (RFC 6582
     /// `recover`).
@@ -190,6 +192,7 @@ impl Recovery {
             duplicate_acks: 0,
             has_undo: false,
             repaired: Repaired::Nothing,
+            is_sole_answer: false,
             repaired_clock: 0,
             undo_from: start,
             resent: Resent::new(),
@@ -256,6 +259,20 @@ impl Recovery {
             && self.repaired == Repaired::One
             && ack > self.undo_from
             && super::timestamps::is_before(echo, self.repaired_clock)
+    }
+
+    /// A reduction for a loss answers the marks of the segments from `una` up to `nxt` as well (RFC 3168
+    /// §6.1.2).
+    pub(super) fn answer_marks(&mut self, una: SeqNumber, nxt: SeqNumber) {
+        self.is_sole_answer = una >= self.ecn_until;
+        self.ecn_until = nxt;
+    }
+
+    /// The reduction was undone, and with it the answer to marks that nothing before has answered.
+    pub(super) fn forget_answer(&mut self, una: SeqNumber) {
+        if self.is_sole_answer {
+            self.ecn_until = una - 1;
+        }
     }
 
     pub(super) const fn forget_undo(&mut self) {
