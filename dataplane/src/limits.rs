@@ -279,6 +279,8 @@ pub const ADDRESSES_PER_CORE: usize = 8;
 pub const ROUTES_PER_CORE: usize = 16;
 /// Neighbours a core remembers.
 pub const NEIGHBOURS_PER_CORE: usize = 256;
+/// Of these, those that have not answered may take the places of others up to here.
+pub const UNANSWERED_NEIGHBOURS_PER_CORE: usize = NEIGHBOURS_PER_CORE / 8;
 /// Neighbours whose hardware address is configured.
 pub const STATIC_NEIGHBOURS_PER_CORE: usize = 16;
 /// How long a neighbour counts as reachable once it was shown to be, between half of this and one and a half

@@ -273,6 +273,11 @@ impl Neighbours {
                 entry.become_reachable(now + self.reachable_ns, now);
                 false
             }
+            (State::Probe, Some(mac)) if entry.is_mere_claim && is_station(mac) => {
+                // Of two claims before it neither was confirmed.
+                entry.claimed = Some(mac);
+                false
+            }
             (_, Some(mac)) => self.claimed(address, mac, now, false),
             (_, None) => false,
         }
@@ -374,16 +379,18 @@ impl Neighbours {
 
     /// Makes room for one more neighbour. Evicts the one that was never used and confirmed longest ago; if
     /// all were used, and the new one is to be used, the one that was used longest ago, of those that have
-    /// not answered if there are any: the sender of a SYN need not exist, and may not drive out one that does
-    /// (RFC 6583 §7.1). Returns false if none may be evicted.
+    /// not answered once they have a share of the cache: the sender of a SYN need not exist, and many may not
+    /// drive out those that do (RFC 6583 §7.1). Returns false if none may be evicted.
     fn make_room(&mut self, to_be_used: bool) -> bool {
         if self.entries.len() < limits::NEIGHBOURS_PER_CORE {
             return true;
         }
-        let candidates = self.entries.iter().filter(|(_, entry)| entry.state != State::Static);
-        let victim = candidates.min_by_key(|(_, entry)| {
-            let is_used = entry.used.is_some();
-            (is_used, is_used && entry.state.is_resolved(), entry.used, entry.confirmed)
+        let candidates = || self.entries.iter().filter(|(_, entry)| entry.state != State::Static);
+        let unanswered = candidates().filter(|(_, entry)| !entry.state.is_resolved()).count();
+        let spares_answered = unanswered >= limits::UNANSWERED_NEIGHBOURS_PER_CORE;
+        let victim = candidates().min_by_key(|(_, entry)| {
+            let is_spared = spares_answered && entry.used.is_some() && entry.state.is_resolved();
+            (entry.used.is_some(), is_spared, entry.used, entry.confirmed)
         });
         match victim.map(|(address, entry)| (address, entry.used)) {
             Some((address, used)) if to_be_used || used.is_none() => {
@@ -594,6 +601,34 @@ mod tests {
         assert_eq!(asked(&mut cache, at(2)), Some(only(OTHER)));
         assert_eq!(asked(&mut cache, at(2 + RETRANSMIT)), None);
         assert_eq!(cache.known(peer()), Some(MAC));
+        // Two claims hide it as little as one.
+        let mut cache = self::cache();
+        cache.resolve(peer(), at(0));
+        asked(&mut cache, at(0));
+        assert!(cache.claimed(peer(), OTHER, at(1), false));
+        assert!(!cache.claimed(peer(), MacAddress([2, 0, 0, 0, 0, 7]), at(1), false));
+        assert!(!cache.answered(peer(), Some(MAC), at(2)));
+        assert_eq!(asked(&mut cache, at(2)), Some(only(OTHER)));
+        assert_eq!(asked(&mut cache, at(2 + RETRANSMIT)), None);
+        assert_eq!(cache.known(peer()), Some(MAC));
+    }
+
+    /// New neighbours of a full cache do not take each other's places before they are asked for.
+    #[test]
+    fn new_neighbours_of_a_full_cache_are_all_asked() {
+        let neighbour = |n: u32| IpAddr::from((0x0a00_0000 + n).to_be_bytes());
+        let mut cache = cache();
+        for n in 0..limits::NEIGHBOURS_PER_CORE as u32 {
+            cache.resolve(neighbour(n), at(u64::from(n)));
+            assert!(cache.answered(neighbour(n), Some(MAC), at(u64::from(n))));
+        }
+        let now = at(1_000_000);
+        let new = 1000..1000 + limits::UNANSWERED_NEIGHBOURS_PER_CORE as u32;
+        new.clone().for_each(|n| _ = cache.resolve(neighbour(n), now));
+        assert!(new.clone().all(|n| cache.is_waiting(neighbour(n))));
+        assert!(new.clone().all(|n| cache.answered(neighbour(n), Some(MAC), now)));
+        let longest_unused = |n| cache.known(neighbour(n)).is_none();
+        assert!((0..new.len() as u32).all(longest_unused));
     }
 
     #[test]
