@@ -249,11 +249,15 @@ impl Reading {
         let ready = self.reader.peek(&mut out);
         let begin = self.octets.len() as u64;
         self.ring.read(begin..begin + ready as u64);
-        let item = self.reader.read(&mut out[..ready], 2);
-        if let ReadItem::Octets(octets) = item {
-            self.octets.extend_from_slice(&out[..octets]);
+        match self.reader.read(&mut out[..ready], 2) {
+            // They have come since, and the slice has no room for them.
+            ReadItem::Octets(0) if ready == 0 => ReadItem::Nothing,
+            ReadItem::Octets(octets) => {
+                self.octets.extend_from_slice(&out[..octets]);
+                ReadItem::Octets(octets)
+            }
+            item => item,
         }
-        item
     }
 }
 
