@@ -211,7 +211,8 @@ impl Engine {
         }
     }
 
-    /// Checks that `port`, which was chosen, can be that of a new listener of `core`, or of all cores without.
+    /// Checks that `port`, which was chosen, can be that of a new listener of `core`, or of all cores
+    /// without.
     pub(crate) fn check_port(&self, port: u16, core: Option<u8>) -> Result<(), ListenError> {
         self.connections.check_port(self.out.alive(), port, core)
     }

@@ -270,7 +270,8 @@ impl Connections {
         self.listeners.listen(step.out, self.openings.placement_mut(), at, listener)
     }
 
-    /// Checks that `port`, which was chosen, can be that of a new listener of `core`, or of all cores without.
+    /// Checks that `port`, which was chosen, can be that of a new listener of `core`, or of all cores
+    /// without.
     pub(super) fn check_port(&self, polled: CoreSet, port: u16, core: Option<u8>) -> Result<(), ListenError> {
         if self.listeners.has_port(port) {
             return Err(ListenError::PortInUse(port));
