@@ -18,8 +18,8 @@ Frames of the other end are the kernel's business.
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 TIMEOUT_SECONDS: Final = 0.19
@@ -29,6 +29,10 @@ a clock."""
 PROBE_SECONDS: Final = 0.004
 """Least silence that passes for the timeout of a probe once some octets were acknowledged: it begins anew
 with each acknowledgement (RFC 8985 §7.2), and poll loops are no faster."""
+
+UNREAD_SECONDS: Final = 0.004
+"""An acknowledgement captured so lately may not have been read when octets left: it waits in a ring while
+its core waits for a CPU."""
 
 WRONG: Final = {
     "spurious_retransmission": "octets sent again that had been acknowledged",
@@ -98,18 +102,36 @@ class Sender:
     recovery_end: int = 0
     """What had been sent when something called for a retransmission; more may follow until it is
     acknowledged."""
+    heard: deque[tuple[float, int, float, bool]] = field(
+        default_factory=lambda: deque([(-UNREAD_SECONDS, 0, 0.0, False)])
+    )
+    """What was known after each of the latest acknowledgements, and when it was captured: those that may not
+    have been read, and the one before."""
 
     def hear(self, frame: Frame) -> None:
         """Take an acknowledgement of the peer."""
         if frame.ack > self.acknowledged:
             self.acknowledged, self.acknowledged_at, self.loss_reported = frame.ack, frame.seconds, False
         self.loss_reported |= frame.sacks or "duplicate_ack" in frame.flags
+        self.heard.append((frame.seconds, self.acknowledged, self.acknowledged_at, self.loss_reported))
+        while self.heard[1][0] <= frame.seconds - UNREAD_SECONDS:
+            self.heard.popleft()
 
     def note(self, frame: Frame) -> None:
         """Remember what was sent."""
         if frame.octets:
             self.sent_at[frame.seq] = frame.seconds
             self.highest = max(self.highest, frame.seq + frame.octets)
+
+    def judge_unread(self, frame: Frame) -> bool:
+        """Whether the segment had not been acknowledged, and something called for sending it again, before
+        the acknowledgements that may not have been read."""
+        read = [heard for heard in self.heard if heard[0] <= frame.seconds - UNREAD_SECONDS]
+        _, acknowledged, acknowledged_at, loss_reported = read[-1] if read else self.heard[0]
+        before = replace(
+            self, acknowledged=acknowledged, acknowledged_at=acknowledged_at, loss_reported=loss_reported
+        )
+        return frame.seq >= acknowledged and before.judge(frame)
 
     def judge(self, frame: Frame) -> bool:
         """Whether something called for sending the segment again: the peer's report of loss; silence for
@@ -147,7 +169,8 @@ class Conduct:
             return
         self.flags.update(frame.flags)
         for flag in sorted(frame.flags & WRONG.keys()):
-            self.faults.append(f"frame {frame.number}: {WRONG[flag]}")
+            if flag != "spurious_retransmission" or not sender.judge_unread(frame):
+                self.faults.append(f"frame {frame.number}: {WRONG[flag]}")
         if not frame.flags.isdisjoint(AGAIN) and frame.flags.isdisjoint(WRONG) and not sender.judge(frame):
             self.faults.append(f"frame {frame.number}: sent again without a cause")
         sender.note(frame)

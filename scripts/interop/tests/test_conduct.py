@@ -94,6 +94,25 @@ class ConductTest(unittest.TestCase):
             len(Script().send(0, 0, 1).hear(0.004, 0).again(0.0085, 0).faults), 1, "not the tail"
         )
 
+    def test_an_acknowledgement_that_was_not_read(self) -> None:
+        flags = ("spurious_retransmission", "retransmission")
+        probed = Script().send(0, 0, 1).hear(0.0080, 2).send(0.0081, 1, flags=flags)
+        self.assertEqual(probed.faults, [])
+        for text, script in {
+            "it was read by then": Script().send(0, 0, 1).hear(0.008, 2).send(0.0125, 1, flags=flags),
+            "it was acknowledged before": Script()
+            .send(0, 0, 1)
+            .hear(0.001, 1)
+            .hear(0.0080, 2)
+            .send(0.0081, 0, flags=flags),
+            "nothing called for it": Script()
+            .send(0, 0, 1)
+            .hear(0.007, 1)
+            .hear(0.0115, 2)
+            .send(0.0116, 0, flags=flags),
+        }.items():
+            self.assertEqual(len(script.faults), 1, text)
+
     def test_the_peers_conduct_is_not_judged(self) -> None:
         script = Script().hear(0, 0, flags=("spurious_retransmission",)).hear(0, 0, flags=("retransmission",))
         self.assertEqual((script.faults, script.conduct.flags.total()), ([], 0))
