@@ -98,6 +98,8 @@ pub(crate) unsafe fn create_qp(
             attr.qp_context = id.cast();
         }
         let made = qp::create(pd, attr, sends).inspect_err(|_| destroy_own_queues(id))?;
+        // The connection manager has brought it there when this returns.
+        qp::begin(made)?;
         (*id).qp = made;
         (*id).pd = pd;
     }

@@ -286,6 +286,20 @@ pub(crate) unsafe fn create(
     Ok(qp)
 }
 
+/// Brings a queue pair that was just made to INIT, as if the program had asked for it.
+///
+/// # Safety
+///
+/// As for [`Object::of`].
+pub(crate) unsafe fn begin(qp: *mut ibv_qp) -> Result<(), Errno> {
+    // SAFETY: the caller's promise; no program has the structure yet.
+    unsafe {
+        of(qp)?.inner().state.asked.store(IBV_QPS_INIT, Ordering::Relaxed);
+        (*qp).state = IBV_QPS_INIT;
+    }
+    Ok(())
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
     // SAFETY: the caller keeps the contract of the ABI.

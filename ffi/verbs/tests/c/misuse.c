@@ -313,6 +313,9 @@ int main(void)
 	CHECK(rdma_resolve_route(id, 1000) == 0);
 	attr = queue_pair_attributes();
 	CHECK(rdma_create_qp(id, NULL, &attr) == 0 && id->qp && id->send_cq);
+	/* The connection manager brings its queue pairs to INIT. */
+	CHECK(id->qp->state == IBV_QPS_INIT);
+	CHECK(ibv_query_qp(id->qp, &qp_attr, IBV_QP_STATE, &queried) == 0 && qp_attr.qp_state == IBV_QPS_INIT);
 	CHECK(rdma_create_qp(id, NULL, &attr) == -1 && errno == EINVAL);
 	CHECK(ibv_post_recv(id->qp, &recv, &bad_recv) == 0);
 	CHECK(rdma_connect(id, NULL) == -1 && errno == ECONNREFUSED);
