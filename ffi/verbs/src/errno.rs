@@ -19,6 +19,7 @@ impl Errno {
     pub(crate) const NO_DEVICE: Self = Self(libc::ENODEV);
     pub(crate) const NO_MEMORY: Self = Self(libc::ENOMEM);
     pub(crate) const NOT_SUPPORTED: Self = Self(libc::EOPNOTSUPP);
+    pub(crate) const NO_FUNCTION: Self = Self(libc::ENOSYS);
     pub(crate) const NO_ADDRESS: Self = Self(libc::EADDRNOTAVAIL);
     pub(crate) const TIMED_OUT: Self = Self(libc::ETIMEDOUT);
     pub(crate) const REFUSED: Self = Self(libc::ECONNREFUSED);

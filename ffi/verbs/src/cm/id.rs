@@ -11,8 +11,8 @@ use warpline::cm::{EventKind, Id};
 use super::channel::{self, Channel, EventQueue, Waiting};
 use super::{event, sockaddr};
 use crate::abi::{
-    IBV_QPT_RC, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, RDMA_PS_IB, RDMA_PS_TCP, ibv_qp_init_attr,
-    rdma_cm_id, rdma_event_channel, rdma_port_space, sockaddr as CSockaddr,
+    IBV_QPT_RC, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR, RDMA_PS_IB, RDMA_PS_TCP,
+    ibv_qp_init_attr, rdma_cm_id, rdma_event_channel, rdma_port_space, sockaddr as CSockaddr,
 };
 use crate::acks::Acks;
 use crate::adapter::{running, started};
@@ -347,6 +347,19 @@ unsafe extern "C" fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_eve
     minus_one(|| unsafe { of(id)?.migrate(channel) })
 }
 
+/// Reads an option that is on or off.
+///
+/// # Safety
+///
+/// `value` is null, or has `len` octets.
+unsafe fn flag(value: *const c_void, len: usize) -> Result<bool, Errno> {
+    if value.is_null() || len != size_of::<c_int>() {
+        return Err(Errno::INVALID);
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { value.cast::<c_int>().read_unaligned() } != 0)
+}
+
 /// Options that act are those of the address; the others are InfiniBand's, and stored by nobody.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_set_option(
@@ -359,13 +372,15 @@ unsafe extern "C" fn rdma_set_option(
     minus_one(|| {
         // SAFETY: the caller keeps the contract of the ABI.
         let object = unsafe { of(id)? };
-        if (level as u32, option as u32) == (RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR) {
-            if value.is_null() || len != size_of::<c_int>() {
-                return Err(Errno::INVALID);
+        // SAFETY: as above: an integer.
+        let set = || unsafe { flag(value, len) };
+        match (level as u32, option as u32) {
+            (RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR) => {
+                object.inner().reuses_address.store(set()?, Ordering::Relaxed);
             }
-            // SAFETY: as above: an integer.
-            let set = unsafe { value.cast::<c_int>().read_unaligned() } != 0;
-            object.inner().reuses_address.store(set, Ordering::Relaxed);
+            // A listener at `::` takes peers of IPv4 too. A program that wants them apart has to know.
+            (RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY) if set()? => return Err(Errno::NO_FUNCTION),
+            _ => {}
         }
         Ok(())
     })

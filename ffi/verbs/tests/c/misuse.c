@@ -134,6 +134,24 @@ static void bind_again(void)
 	CHECK(rdma_listen(id, 1) == 0 && rdma_destroy_id(id) == 0 && close(taken) == 0);
 }
 
+/* Options are integers; a listener at an address of IPv6 that refuses IPv4 is not there. */
+static void set_options(void)
+{
+	const int options[] = {RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_AFONLY};
+	int no = 0, yes = 1;
+	struct rdma_cm_id *id;
+
+	CHECK(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP) == 0);
+	for (int at = 0; at < 2; at++) {
+		CHECK(rdma_set_option(id, RDMA_OPTION_ID, options[at], &no, sizeof no) == 0);
+		CHECK(rdma_set_option(id, RDMA_OPTION_ID, options[at], &yes, 1) == -1 && errno == EINVAL);
+		CHECK(rdma_set_option(id, RDMA_OPTION_ID, options[at], NULL, sizeof yes) == -1 && errno == EINVAL);
+	}
+	CHECK(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &yes, sizeof yes) == 0);
+	CHECK(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &yes, sizeof yes) == -1);
+	CHECK(errno == ENOSYS && rdma_destroy_id(id) == 0);
+}
+
 /* Connects to an endpoint that rejects, and returns the seconds that took. */
 static void *be_rejected(void *arg)
 {
@@ -325,6 +343,7 @@ int main(void)
 	reject_without_queue_pair();
 	reject_by_attributes();
 	bind_again();
+	set_options();
 	CHECK(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP) == 0);
 	address.sin_addr.s_addr = htonl(0x08080808);
 	CHECK(rdma_bind_addr(id, (struct sockaddr *)&address) == -1 && errno == ENODEV);
