@@ -132,6 +132,12 @@ static void bind_again(void)
 	CHECK(rdma_bind_addr(id, (struct sockaddr *)&address) == 0 && rdma_get_src_port(id) != 0);
 	CHECK(rdma_bind_addr(id, (struct sockaddr *)&address) == -1 && errno == EINVAL);
 	CHECK(rdma_listen(id, 1) == 0 && rdma_destroy_id(id) == 0 && close(taken) == 0);
+
+	/* A port that was found is for a listener: who connects gets another, which is known later. */
+	CHECK(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_bind_addr(id, (struct sockaddr *)&address) == 0 && rdma_get_src_port(id) != 0);
+	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 1000) == 0 && rdma_get_src_port(id) == 0);
+	CHECK(rdma_destroy_id(id) == 0);
 }
 
 /* Options are integers; a listener at an address of IPv6 that refuses IPv4 is not there. */
