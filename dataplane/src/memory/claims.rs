@@ -337,6 +337,11 @@ impl CoreClaims {
         claim.holder.grants() && claim.key == stag.key()
     }
 
+    /// Returns the key of the slot of `stag`.
+    pub(super) fn key(&self, stag: STag) -> u16 {
+        self.claims.load(stag).key
+    }
+
     /// Frees the slot of `stag`, which this core or another has valid, for another grant. Returns true if
     /// other cores may have it valid too; `at_this_core` says that they have not.
     ///

@@ -33,6 +33,8 @@ pub(super) fn check_shape(request: &SendRequest, reads: bool) -> Result<(), Post
         Operation::Immediate { .. }
         | Operation::LocalInvalidate { .. }
         | Operation::Bind(_)
+        | Operation::Rebind(_)
+        | Operation::Unbind { .. }
         | Operation::Register(_) => local.is_empty(),
     };
     if fits { Ok(()) } else { Err(PostError::LocalShape) }

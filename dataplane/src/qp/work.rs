@@ -117,6 +117,14 @@ pub enum Operation {
     /// Binds a memory window to a part of a registration, for the peer of this queue pair only, when all
     /// requests before it are complete.
     Bind(Binding),
+    /// Binds a memory window as [`Bind`](Self::Bind) does, whether it is bound or not: what it opened before
+    /// is closed first.
+    Rebind(Binding),
+    /// Closes a memory window, when all requests before it are complete. One that is not bound stays so.
+    Unbind {
+        /// The window: its slot, with any key.
+        window: STag,
+    },
     /// Registers memory again that is registered already, with another key, when all requests before it are
     /// complete (fast registration).
     Register(FastRegistration),
@@ -147,7 +155,7 @@ impl Operation {
             Self::FetchAdd { .. } => CompletionKind::FetchAdd,
             Self::CompareSwap { .. } | Self::Swap { .. } => CompletionKind::CompareSwap,
             Self::LocalInvalidate { .. } => CompletionKind::LocalInvalidate,
-            Self::Bind(_) => CompletionKind::Bind,
+            Self::Bind(_) | Self::Rebind(_) | Self::Unbind { .. } => CompletionKind::Bind,
             Self::Register(_) => CompletionKind::Register,
         }
     }
@@ -232,7 +240,7 @@ pub enum CompletionKind {
     CompareSwap,
     /// The invalidation of an STag of this end.
     LocalInvalidate,
-    /// The binding of a window.
+    /// The binding of a window, or the end of one.
     Bind,
     /// A registration by a work request.
     Register,
@@ -258,7 +266,8 @@ pub enum Status {
     /// of bounds; or memory was not registered anew or an STag not invalidated, for a reason of
     /// [`BindError`](crate::memory::BindError) or [`InvalidationError`](crate::memory::InvalidationError).
     LocalProtection,
-    /// A window was not bound, for a reason of [`BindError`](crate::memory::BindError).
+    /// A window was not bound or closed, for a reason of [`BindError`](crate::memory::BindError) or
+    /// [`InvalidationError`](crate::memory::InvalidationError).
     Bind,
     /// The stream failed before this request was complete.
     Failed(StreamError),

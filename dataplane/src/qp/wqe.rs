@@ -456,6 +456,8 @@ mod tests {
 
     fn operations() -> Vec<Operation> {
         let (stag, to) = (STAG, u64::MAX - 5);
+        let (registration, access) = (STag(9), Access::all());
+        let binding = Binding { window: stag, registration, to: 1, len: 2, access, zero_based: true };
         let mut operations = vec![
             Operation::Write { stag, to },
             Operation::Read { stag, to },
@@ -463,14 +465,9 @@ mod tests {
             Operation::CompareSwap { stag, to, compare: 1, compare_mask: 2, swap: 3, swap_mask: 4 },
             Operation::Swap { stag, to, swap: 5, mask: 6 },
             Operation::LocalInvalidate { stag },
-            Operation::Bind(Binding {
-                window: stag,
-                registration: STag(9),
-                to: 1,
-                len: 2,
-                access: Access::all(),
-                zero_based: true,
-            }),
+            Operation::Unbind { window: stag },
+            Operation::Bind(binding),
+            Operation::Rebind(binding),
             Operation::Register(FastRegistration {
                 stag,
                 offset: 1,
@@ -536,10 +533,10 @@ mod tests {
                 );
             }
         }
-        // Eight operations of eighteen are compact with three payloads of five, two with one, each signaled
+        // Eight operations of twenty are compact with three payloads of five, two with one, each signaled
         // or not.
         let expected = (8 * 3 + 2) * 2;
-        assert_eq!((compact, full), (expected, 18 * 5 * 2 - expected));
+        assert_eq!((compact, full), (expected, 20 * 5 * 2 - expected));
     }
 
     /// The Write keeps the memory and the fence, the Immediate Data its eight octets.

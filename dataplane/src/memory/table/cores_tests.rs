@@ -587,4 +587,10 @@ fn a_window_is_bound_at_one_core_at_a_time() {
     assert!(is_valid(&b, WINDOW.with_key(3), stream(1)) && !is_valid(&a, WINDOW.with_key(3), stream(1)));
     b.end_stream(1);
     assert_eq!(a.bind(&window(4), stream(0)), Ok(()));
+    // By a name of before it is closed at the other core, which has to follow.
+    let Ok(Reach::OtherCores(change)) = b.unbind(WINDOW, stream(1)) else { panic!("core 0 has it bound") };
+    a.follow(&change).unwrap();
+    assert!(!is_valid(&a, WINDOW.with_key(4), stream(0)));
+    assert!(matches!(b.unbind(WINDOW, stream(1)), Ok(Reach::ThisCore)));
+    assert_eq!(b.bind(&window(5), stream(1)), Ok(()));
 }

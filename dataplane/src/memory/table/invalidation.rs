@@ -60,6 +60,29 @@ impl StagTable {
         Ok(if is_elsewhere { self.change_elsewhere(stag, None) } else { Reach::ThisCore })
     }
 
+    /// Closes a window of the domain of `accessor`, whatever its key is, as [`invalidate`](Self::invalidate)
+    /// does for its owner. One that is not bound stays so: its peer may have closed it, or its stream has
+    /// ended, and the owner cannot know.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidationError::InvalidStag`]: there is no such window. [`InvalidationError::NotAssociated`].
+    pub fn unbind(&mut self, window: STag, accessor: Accessor) -> Result<Reach, InvalidationError> {
+        let slot = match self.slots.get(window.index()) {
+            Some(Some(slot)) if matches!(slot.kind, Kind::Window { .. }) => slot,
+            _ => return Err(InvalidationError::InvalidStag),
+        };
+        if slot.pd != accessor.pd {
+            return Err(InvalidationError::NotAssociated);
+        }
+        // Another core may have given it another key.
+        let key = self.claims.as_ref().map_or(slot.key, |claims| claims.key(window));
+        match self.invalidate(window.with_key(key), accessor, Invalidation::Local) {
+            Err(InvalidationError::InvalidStag) => Ok(Reach::ThisCore),
+            result => result,
+        }
+    }
+
     /// Makes `stag` invalid for the peer of `accessor`, as [`invalidate`](Self::invalidate) does: at no other
     /// core, where it is for that stream alone.
     ///

@@ -349,6 +349,25 @@ fn a_window_may_have_any_key_but_its_last() {
     }
 }
 
+/// The owner closes a window by any of its keys, bound or not, and no other domain does.
+#[test]
+fn a_window_is_closed_whatever_its_key_is() {
+    let mut table = table_with_window(OWN);
+    for key in [WINDOW.key() + 1, 7] {
+        assert_eq!(table.unbind(WINDOW, WHO), Ok(Reach::ThisCore), "it is not bound");
+        table.bind(&binding(key, 1000, 8), WHO).unwrap();
+        assert_eq!(table.unbind(WINDOW, STRANGER), Err(InvalidationError::NotAssociated));
+        assert!(table.check(WINDOW.with_key(key), WHO, Access::REMOTE_READ, 1000, 8).is_ok());
+        assert_eq!(table.unbind(WINDOW.with_key(9), SIBLING), Ok(Reach::ThisCore));
+        let reached = table.check(WINDOW.with_key(key), WHO, Access::REMOTE_READ, 1000, 8);
+        assert_eq!(reached.map(drop), Err(AccessError::InvalidStag));
+    }
+    for no_window in [STAG, STag::new(WINDOW.index() as u16 + 1, 1)] {
+        assert_eq!(table.unbind(no_window, WHO), Err(InvalidationError::InvalidStag));
+    }
+    assert!(table.check(STAG, WHO, Access::empty(), 1000, 8).is_ok(), "the registration is as it was");
+}
+
 /// A registration stays as long as windows reach it, and a bound window is not moved.
 #[test]
 fn windows_hold_their_registration() {

@@ -4,7 +4,9 @@
 use super::Sender;
 use super::entry::SendEntry;
 use crate::limits;
-use crate::memory::{ChangeId, ChangeResult, GrantChange, Invalidation, Reach, Readable, STag, StagTable};
+use crate::memory::{
+    Accessor, Binding, ChangeId, ChangeResult, GrantChange, Invalidation, Reach, Readable, STag, StagTable,
+};
 use crate::qp::reads::Reads;
 use crate::qp::request_check;
 use crate::qp::shared::SharedQp;
@@ -202,6 +204,8 @@ impl Sender {
             return;
         }
         match result {
+            // What the window opened before is closed everywhere. Carried out again, the request binds it.
+            Ok(()) if self.entries.front().is_some_and(SendEntry::rebinds) => {}
             Ok(()) => self.finish_front(shared, stags, Status::Success),
             Err(_) => {
                 if let Some(entry) = self.entries.front_mut() {
@@ -220,11 +224,22 @@ fn carry_out_one(operation: Operation, shared: &SharedQp, stags: &mut StagTable)
         Operation::LocalInvalidate { stag } => {
             stags.invalidate(stag, accessor, Invalidation::Local).map_err(|_| Status::LocalProtection)
         }
-        Operation::Bind(binding) => match stags.bind(&binding, accessor) {
-            Ok(()) => Ok(Reach::ThisCore),
+        Operation::Bind(binding) => bind(&binding, accessor, stags),
+        Operation::Rebind(binding) => match stags.unbind(binding.window, accessor) {
+            Ok(Reach::ThisCore) => bind(&binding, accessor, stags),
+            Ok(elsewhere) => Ok(elsewhere),
             Err(_) => Err(Status::Bind),
         },
+        Operation::Unbind { window } => stags.unbind(window, accessor).map_err(|_| Status::Bind),
         Operation::Register(wanted) => stags.register(&wanted, accessor).map_err(|_| Status::LocalProtection),
         _ => Err(Status::LocalOperation),
+    }
+}
+
+/// Binds a window.
+fn bind(binding: &Binding, accessor: Accessor, stags: &mut StagTable) -> Result<Reach, Status> {
+    match stags.bind(binding, accessor) {
+        Ok(()) => Ok(Reach::ThisCore),
+        Err(_) => Err(Status::Bind),
     }
 }

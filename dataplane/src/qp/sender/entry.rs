@@ -169,7 +169,11 @@ impl SendEntry {
             | Operation::FetchAdd { .. }
             | Operation::CompareSwap { .. }
             | Operation::Swap { .. } => self.msn = advance_number(&mut numbers.read),
-            Operation::LocalInvalidate { .. } | Operation::Bind(_) | Operation::Register(_) => return,
+            Operation::LocalInvalidate { .. }
+            | Operation::Bind(_)
+            | Operation::Rebind(_)
+            | Operation::Unbind { .. }
+            | Operation::Register(_) => return,
         }
         if let Some(message) = self.message_by(numbers.version) {
             self.set_lengths(message.header_len(), message.octets);
@@ -183,6 +187,11 @@ impl SendEntry {
     #[inline]
     pub(super) const fn sends_message(&self) -> bool {
         self.header_len > 0
+    }
+
+    /// Whether it closes a window and binds it.
+    pub(super) fn rebinds(&self) -> bool {
+        matches!(self.request.operation(), Operation::Rebind(_))
     }
 
     /// Whether its message fits one FPDU.
@@ -248,7 +257,11 @@ impl SendEntry {
             Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Swap { .. } => {
                 message::atomic_request(version, msn)
             }
-            Operation::LocalInvalidate { .. } | Operation::Bind(_) | Operation::Register(_) => return None,
+            Operation::LocalInvalidate { .. }
+            | Operation::Bind(_)
+            | Operation::Rebind(_)
+            | Operation::Unbind { .. }
+            | Operation::Register(_) => return None,
         })
     }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::memory::{
-    Access, BindError, ChangeId, Claims, FastRegistration, Grant, ProtectionDomainId, Region, StagTable,
+    Access, Accessor, BindError, Binding, ChangeId, Claims, FastRegistration, Grant, ProtectionDomainId,
+    Region, StagTable,
 };
 use crate::mpa::enhanced::ReadDepths;
 use crate::qp::completion_queue::CompletionRing;
@@ -187,6 +188,36 @@ fn a_change_at_other_cores_is_waited_for() {
     // A second answer concerns nothing.
     sender.end_change(id, Ok(()), &qp, &mut stags);
     assert!(ring.poll().is_none());
+}
+
+/// A window that another core has bound is closed there first, and then bound here, by one request.
+#[test]
+fn a_window_of_another_core_is_bound_again_once_it_is_closed() {
+    let (qp, ring, _, reads, mut sender) = world(4);
+    let (pd, claims) = (ProtectionDomainId(1), Arc::new(Claims::new(8)));
+    let (window, registration, access) = (STag::new(2, 1), STag::new(1, 1), Access::REMOTE_READ);
+    let [mut stags, mut other] = [0, 1].map(|core| StagTable::with_claims(8, claims.clone(), core));
+    for table in [&mut stags, &mut other] {
+        let region = Region::heap(8).unwrap();
+        table.insert(registration, Grant::new(region, pd, 0, Access::WINDOW_BIND)).unwrap();
+        table.allocate_window(window, pd).unwrap();
+    }
+    let under =
+        |key| Binding { window: window.with_key(key), registration, to: 0, len: 8, access, zero_based: true };
+    let elsewhere = Accessor { pd, stream: 1 << 16 };
+    other.bind(&under(2), elsewhere).unwrap();
+    qp.post_send(SendRequest::new(1, Operation::Rebind(under(3)), Slice::default())).unwrap();
+    sender.accept_posted(&qp, &mut stags);
+    let CarriedOut::Elsewhere(change) = sender.carry_out(&qp, &mut stags, &reads) else {
+        panic!("core 1 has it bound");
+    };
+    other.follow(&change).unwrap();
+    assert!(other.check(window.with_key(2), elsewhere, access, 0, 8).is_err());
+    sender.end_change(change.id, Ok(()), &qp, &mut stags);
+    assert!(ring.poll().is_none(), "it is closed, and not bound yet");
+    assert!(matches!(sender.carry_out(&qp, &mut stags, &reads), CarriedOut::Done));
+    assert_eq!(ring.poll().unwrap().status, Status::Success);
+    assert!(stags.check(window.with_key(3), qp.accessor(), access, 0, 8).is_ok());
 }
 
 /// A request that other cores could not follow fails as one that fails here.

@@ -239,6 +239,38 @@ fn a_window_is_as_narrow_as_it_was_bound() {
     }
 }
 
+/// A window is bound again whatever has become of what it opened before, and closed as often as its owner
+/// likes. Each is one request, whose completion is a binding's, and the stream goes on.
+// Requirements: DDP-8.3-01, DDP-8.3-03
+#[test]
+fn a_window_is_bound_again_whether_it_is_bound_or_not() {
+    let mut bench = bench();
+    let [first, second, third] = [1, 2, 3].map(|key| WINDOW.with_key(key));
+    let requests = [
+        Operation::Unbind { window: WINDOW },
+        Operation::Rebind(binding(first)),
+        Operation::Rebind(binding(second)),
+        Operation::Unbind { window: WINDOW },
+        Operation::Unbind { window: second },
+        Operation::Rebind(binding(first)),
+        Operation::LocalInvalidate { stag: first },
+        Operation::Rebind(binding(third)),
+    ];
+    for (id, operation) in requests.into_iter().enumerate() {
+        bench.pair.b.post(id as u64, operation, Payload::EMPTY);
+        let done = bench.completions_of_b(1)[0];
+        assert_eq!((done.kind, done.status), (operation.kind(), Status::Success), "{operation:?}");
+    }
+    bench.pair.a.write(1, own(0, 100), third, 0);
+    assert_eq!(bench.completions_of_a(1)[0].status, Status::Success);
+    bench.pair.run_for(1);
+    assert!(holds(&bench.b[0], 1000, &octets_of(&bench.a[1], 0, 100)));
+    bench.pair.a.write(2, own(0, 1), first, 0);
+    bench.pair.run_for(1);
+    let told = StreamError::Terminated { layer: 1, error_type: 1, code: 0 };
+    assert_eq!(bench.pair.a.qp.error(), Some(told), "under an earlier name it is closed");
+}
+
 /// A Send invalidates a grant to its stream, and the completion names the STag. The memory is then closed to
 /// all, until it is registered again under another key.
 // Requirements: RDMAP-5.3-08, RDMAP-7.2-04, DDP-8.3-02, DDP-8.3.1-07
@@ -308,6 +340,8 @@ fn what_cannot_be_granted() {
         (bound(|binding| binding.len = 1 << 20), Status::Bind),
         (bound(|binding| binding.window = WINDOW), Status::Bind),
         (bound(|binding| binding.registration = SHARED), Status::Bind),
+        (Operation::Unbind { window: SHARED }, Status::Bind),
+        (Operation::Rebind(Binding { window: STag::new(99, 1), ..binding(WINDOW) }), Status::Bind),
         (Operation::LocalInvalidate { stag: STag::new(99, 1) }, Status::LocalProtection),
     ];
     for (operation, expected) in cases {
