@@ -22,8 +22,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A memory window.
 pub(crate) struct Mw {
-    /// With whether it was bound, if it is of type 1; `None` while it is being deallocated.
-    window: Mutex<Option<(MemoryWindow, bool)>>,
+    /// `None` while it is being deallocated.
+    window: Mutex<Option<MemoryWindow>>,
     is_of_type_2: bool,
     pd: Use<Pd>,
 }
@@ -49,7 +49,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> 
         let (context, pd_pointer) = (pd.inner().context.context_pointer(), pd.pointer());
         let public = ibv_mw { context, pd: pd_pointer, rkey: stag, handle: stag, type_: kind };
         let is_of_type_2 = kind == IBV_MW_TYPE_2;
-        let inner = Mw { window: Mutex::new(Some((window, false))), is_of_type_2, pd: pd.used() };
+        let inner = Mw { window: Mutex::new(Some(window)), is_of_type_2, pd: pd.used() };
         Ok(Object::hand_out(public, inner))
     })
 }
@@ -60,9 +60,9 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
         // SAFETY: the caller keeps the contract of the ABI.
         let object = unsafe { Object::<Mw>::of(mw)? };
         let mut place = object.inner().window.lock().unwrap_or_else(PoisonError::into_inner);
-        let (window, bound) = place.take().ok_or(Errno::INVALID)?;
+        let window = place.take().ok_or(Errno::INVALID)?;
         if let Err(error) = window.deallocate(PATIENCE) {
-            *place = Some((error.into_window(), bound));
+            *place = Some(error.into_window());
             return Err(Errno::BUSY);
         }
         drop(place);
@@ -135,7 +135,7 @@ pub(crate) unsafe fn operation(
         return Err(Errno::INVALID);
     }
     let mut place = mw.window.lock().unwrap_or_else(PoisonError::into_inner);
-    let (window, _) = place.as_mut().ok_or(Errno::INVALID)?;
+    let window = place.as_mut().ok_or(Errno::INVALID)?;
     if (rkey ^ window.stag().0) & !CHOSEN != 0 {
         return Err(Errno::INVALID);
     }
@@ -144,40 +144,39 @@ pub(crate) unsafe fn operation(
     opened.binding(window, Some(STag(rkey).key())).map(Operation::Bind)
 }
 
-/// `ibv_bind_mw`, for a window of type 1: it gets another key, which `mw->rkey` has when this returns.
+/// `ibv_bind_mw`, for a window of type 1: it gets another key, which `mw->rkey` has when this returns. Bound
+/// to no octets it is closed, and keeps its key.
 pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
     number(|| {
         // SAFETY: the caller keeps the contract of the ABI.
         let (qp, object, bind) =
             unsafe { (qp::of(qp)?.inner(), Object::<Mw>::of(mw)?, bind.as_ref().ok_or(Errno::INVALID)?) };
         let info = &bind.bind_info;
-        if object.inner().is_of_type_2 {
+        let Mw { window, is_of_type_2, pd } = object.inner();
+        if *is_of_type_2 || pd.pointer() != qp.pd.pointer() {
             return Err(Errno::INVALID);
         }
-        let mut place = object.inner().window.lock().unwrap_or_else(PoisonError::into_inner);
-        let (window, bound) = place.as_mut().ok_or(Errno::INVALID)?;
-        let queue_pair = qp.state.queue_pair.lock();
-        let post = |operation, signaled| {
-            let fenced = bind.send_flags & IBV_SEND_FENCE != 0;
-            let local = Payload::EMPTY;
-            queue_pair.post(SendRequest { id: bind.wr_id, operation, local, signaled, fenced })
-        };
+        let mut place = window.lock().unwrap_or_else(PoisonError::into_inner);
+        let window = place.as_mut().ok_or(Errno::INVALID)?;
         let signaled = qp.signals_all || bind.send_flags & IBV_SEND_SIGNALED != 0;
-        let unbind = Operation::LocalInvalidate { stag: window.stag() };
+        let fenced = bind.send_flags & IBV_SEND_FENCE != 0;
+        let post = |operation| {
+            let request = SendRequest { id: bind.wr_id, operation, local: Payload::EMPTY, signaled, fenced };
+            qp.state.queue_pair.lock().post(request)
+        };
+        let before = window.stag();
+        // What it opened before is closed. Only the core knows whether something else has closed it: either
+        // end, or the end of its queue pair.
         if info.length == 0 {
-            post(unbind, signaled)?;
-            *bound = false;
-            return Ok(());
+            return Ok(post(Operation::Unbind { window: before })?);
         }
         // SAFETY: as above.
         let opened = unsafe { Opened::of(qp, info)? };
-        if *bound {
-            // Verbs bind one that is bound: what it opened before is closed.
-            post(unbind, false)?;
-            *bound = false;
+        if let Err(error) = post(Operation::Rebind(opened.binding(window, None)?)) {
+            // It keeps its name.
+            let _ = opened.binding(window, Some(before.key()))?;
+            return Err(error.into());
         }
-        post(Operation::Bind(opened.binding(window, None)?), signaled)?;
-        *bound = true;
         // SAFETY: as above; the field is for programs, and nothing here reads it.
         unsafe { (*mw).rkey = window.stag().0 };
         Ok(())

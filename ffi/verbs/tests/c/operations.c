@@ -68,6 +68,101 @@ static void share_receives(void)
 	CHECK(rdma_destroy_id(id) == 0 && ibv_dealloc_pd(own) == 0);
 }
 
+/* The binding of a window is complete, and is what has completed. */
+static void is_bound(struct end *end)
+{
+	struct ibv_wc wc = sent(end);
+	CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_BIND_MW);
+}
+
+/* The peer writes octets of its memory by a window. */
+static void write_by(struct ibv_mw *mw, size_t from)
+{
+	struct ibv_sge sge = range(&near_end, from, 100);
+	struct ibv_send_wr wr = to_far(IBV_WR_RDMA_WRITE, &sge, 1, 4096);
+
+	memset(far_end.memory + 4096, 0, 100);
+	wr.wr.rdma.rkey = mw->rkey;
+	post(&wr);
+	is_done(IBV_WC_RDMA_WRITE);
+	CHECK(memcmp(far_end.memory + 4096, near_end.memory + from, 100) == 0);
+}
+
+/* A window of type 1 is bound like any other if the peer has closed it, or its owner, or a binding of no
+ * octets, and that closes what is closed. */
+static void bind_closed(struct ibv_mw *mw, struct ibv_mw_bind bind)
+{
+	struct ibv_sge sge = range(&near_end, 0, 100);
+	struct ibv_send_wr wr, *bad;
+	struct ibv_wc wc;
+
+	for (int round = 0; round < 4; round++) {
+		bind.bind_info.length = 4096;
+		CHECK(ibv_bind_mw(far_end.id->qp, mw, &bind) == 0);
+		is_bound(&far_end);
+		write_by(mw, 200 + 100 * round);
+		if (round == 0) {
+			wr = (struct ibv_send_wr){.opcode = IBV_WR_LOCAL_INV, .invalidate_rkey = mw->rkey};
+			CHECK(ibv_post_send(far_end.id->qp, &wr, &bad) == 0);
+			wc = sent(&far_end);
+			CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_LOCAL_INV);
+		}
+		/* Not at all, once, twice, three times. */
+		for (int closed = 0; closed < round; closed++) {
+			bind.bind_info.length = 0;
+			CHECK(ibv_bind_mw(far_end.id->qp, mw, &bind) == 0);
+			is_bound(&far_end);
+		}
+		post_receive();
+		wr = to_far(IBV_WR_SEND, &sge, 1, 0);
+		post(&wr);
+		is_done(IBV_WC_SEND);
+		CHECK(received(&far_end).byte_len == 100);
+	}
+}
+
+/* A window whose queue pair is gone is bound at another, of the same Protection Domain. */
+static void bind_elsewhere(struct ibv_mw *mw, struct ibv_mw_bind bind)
+{
+	struct end near, far;
+	struct rdma_cm_id *listener = connect_ends(&near, &far);
+	struct ibv_pd *other = ibv_alloc_pd(far.id->verbs);
+	struct ibv_mw *foreign = ibv_alloc_mw(other, IBV_MW_TYPE_1);
+	struct ibv_mw_bind nothing = {0};
+
+	CHECK(far.id->pd == far_end.id->pd && ibv_bind_mw(far.id->qp, mw, &bind) == 0);
+	is_bound(&far);
+	CHECK(foreign && ibv_bind_mw(far.id->qp, foreign, &nothing) == EINVAL);
+	CHECK(foreign->context->ops.bind_mw(far.id->qp, foreign, &bind) == EINVAL);
+	CHECK(ibv_dealloc_mw(foreign) == 0 && ibv_dealloc_pd(other) == 0);
+	CHECK(ibv_dereg_mr(near.mr) == 0 && ibv_dereg_mr(far.mr) == 0);
+	rdma_destroy_ep(near.id);
+	rdma_destroy_ep(far.id);
+	rdma_destroy_ep(listener);
+	CHECK(ibv_bind_mw(far_end.id->qp, mw, &bind) == 0);
+	is_bound(&far_end);
+	write_by(mw, 700);
+}
+
+/* A binding for which there is no room leaves the window as it was. */
+static void bind_without_room(struct ibv_mw *mw, struct ibv_mw_bind bind)
+{
+	struct ibv_send_wr *bad, wr = {.opcode = IBV_WR_RDMA_WRITE};
+	uint32_t key = mw->rkey;
+	int result, posted = 0;
+
+	wr.wr.rdma.remote_addr = (uintptr_t)near_end.memory;
+	wr.wr.rdma.rkey = near_end.mr->rkey;
+	while (!(result = ibv_post_send(far_end.id->qp, &wr, &bad)))
+		posted++;
+	CHECK(result == ENOMEM && ibv_bind_mw(far_end.id->qp, mw, &bind) == ENOMEM && mw->rkey == key);
+	bind.bind_info.length = 0;
+	CHECK(ibv_bind_mw(far_end.id->qp, mw, &bind) == ENOMEM && mw->rkey == key);
+	while (posted--)
+		CHECK(sent(&far_end).status == IBV_WC_SUCCESS);
+	write_by(mw, 800);
+}
+
 int main(void)
 {
 	struct rdma_cm_id *listener = connect_ends(&near_end, &far_end);
@@ -179,8 +274,6 @@ int main(void)
 		key = mw->rkey;
 		CHECK(ibv_bind_mw(far_end.id->qp, mw, &bind) == 0 && mw->rkey != key);
 		wc = sent(&far_end);
-		while (wc.opcode == IBV_WC_LOCAL_INV)
-			wc = sent(&far_end);
 		CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_BIND_MW);
 		sge[0] = range(&near_end, 100, 100);
 		wr = to_far(IBV_WR_RDMA_WRITE, sge, 1, 4096);
@@ -198,6 +291,9 @@ int main(void)
 	is_done(IBV_WC_SEND);
 	wc = received(&far_end);
 	CHECK(wc.wc_flags & IBV_WC_WITH_INV && wc.invalidated_rkey == mw->rkey && wc.byte_len == 100);
+	bind_closed(mw, bind);
+	bind_elsewhere(mw, bind);
+	bind_without_room(mw, bind);
 
 	/* A window under keys that the program counts: taken back by its owner, by its owner, and by the peer. */
 	keyed = ibv_alloc_mw(far_end.id->pd, IBV_MW_TYPE_2);

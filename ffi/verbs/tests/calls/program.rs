@@ -505,7 +505,7 @@ fn windows(world: &mut World, input: &mut Input<'_>) {
         }
         if let (0, Some(model)) = (result, world.queue_pairs.get_mut(&qp.addr())) {
             let signaled = model.signals_all || bind.send_flags & IBV_SEND_SIGNALED != 0;
-            model.sends.insert(bind.wr_id, Posted { signaled, is_bind: bind.bind_info.length != 0 });
+            model.sends.insert(bind.wr_id, Posted { signaled, is_bind: true });
         }
     }
 }
