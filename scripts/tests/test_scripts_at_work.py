@@ -277,7 +277,11 @@ class DemoTest(SignalTest):
         for name in ("target/release/warpline-bench", "scripts/setup", "scripts/bench"):
             folder.stub(name, "")
         (folder.path / "scripts/demo_report.py").touch()
-        folder.stub("bin/ip", 'case $1,$2 in netns,exec) shift 3; exec "$@" ;; esac')
+        # The link is up at the second look.
+        state = 'cat "$MARK/state" 2>/dev/null; echo "state UP" >"$MARK/state"'
+        folder.stub(
+            "bin/ip", f'case $*,$1,$2 in *"link show"*) {state} ;; *,netns,exec) shift 3; exec "$@" ;; esac'
+        )
         folder.stub("bin/ss", 'cat "$MARK/held" 2>/dev/null')
         server = f'case $* in *" -s "*) {HOLD} ;; esac'
         folder.stub("target/release/warpline-run", f"{server}\n{client}")
