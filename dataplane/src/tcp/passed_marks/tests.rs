@@ -151,3 +151,22 @@ fn what_was_passed_stays_passed() {
         }
     }
 }
+
+/// A retransmission that was acknowledged long ago needs no duplicate for a later recovery to be undone (RFC
+/// 3708 §2).
+#[test]
+fn retransmissions_of_long_ago_are_forgotten() {
+    let mut sender = Sender::new(true, false);
+    sender.transfer(1 << 20);
+    let una = sender.tcp.send.una;
+    let recovery = &mut sender.tcp.recovery;
+    recovery.on_reduction(una - 10, una);
+    recovery.on_resent(0, (una - 10, una), una - 10);
+    recovery.forget_undo();
+    sender.transfer(FAR);
+    let una = sender.tcp.send.una;
+    let recovery = &mut sender.tcp.recovery;
+    recovery.on_reduction(una, una + 1000u32);
+    recovery.on_resent(0, (una, una + 1000u32), una);
+    assert!(recovery.on_duplicate_delivery((una, una + 1000u32)));
+}
