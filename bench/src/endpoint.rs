@@ -10,7 +10,6 @@ use warpline::open::Eal;
 use warpline::{CoreDriver, Statistics};
 use warpline_tools::interrupt;
 
-use crate::device::BenchDevice;
 use crate::error::BenchError;
 use crate::placement::pin_to;
 
@@ -21,7 +20,7 @@ type Step = Box<dyn FnMut(&mut Driver) -> ControlFlow<()> + Send>;
 /// polls both.
 pub struct Driver {
     /// `None` once it is [given up](Self::give_up).
-    core: Option<CoreDriver<BenchDevice>>,
+    core: Option<CoreDriver>,
     other: Option<Box<OtherEnd>>,
     /// The thread sleeps while there is nothing to do.
     sleeps: bool,
@@ -56,7 +55,7 @@ impl OtherEnd {
 
 impl Driver {
     /// Drives `core` alone.
-    pub fn new(core: CoreDriver<BenchDevice>) -> Self {
+    pub fn new(core: CoreDriver) -> Self {
         Self { core: Some(core), other: None, sleeps: false, setting_up: false, gives_way: false }
     }
 

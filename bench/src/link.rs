@@ -2,26 +2,39 @@
 //! is started on it.
 
 use dpdk::WireConfig;
-use warpline::link::boxed;
-use warpline::open::{self, DpdkDevice, Eal, OpenedPorts};
+use warpline::open::{self, DpdkDevice, Eal, Mbuf, OpenedPorts};
 use warpline::{CoreDriver, Device, DeviceConfig, DeviceName};
-use warpline_tools::capture::CaptureFile;
+use warpline_tools::capture::{CaptureFile, captured};
 use warpline_tools::output::{OutputFile, note};
 
-use crate::device::BenchDevice;
 use crate::error::BenchError;
 
 /// What a device is to be started on.
 pub enum Link {
     /// For one core.
-    One(BenchDevice),
-    /// For several cores, captured to a file that they share if there is one.
-    Several {
-        /// The port or the end of a wire.
-        opened: OpenedPorts,
-        /// The file, and the name of the interface in it.
-        capture: Option<(CaptureFile, String)>,
-    },
+    One(DpdkDevice, Option<Capture>),
+    /// For several cores.
+    Several(OpenedPorts, Option<Capture>),
+}
+
+/// What the frames of a link are captured to.
+pub struct Capture {
+    file: CaptureFile,
+    /// The name that the link has in the file.
+    interface: &'static str,
+}
+
+impl Capture {
+    /// Begins a capture to `file` if there is one.
+    fn begin(file: Option<OutputFile>, interface: &'static str) -> Result<Option<Self>, BenchError> {
+        let Some(file) = file else { return Ok(None) };
+        Ok(Some(Self { file: CaptureFile::begin(file)?, interface }))
+    }
+
+    /// Returns `device` with its frames captured.
+    fn of(&self, device: DpdkDevice) -> Result<impl warpline::link::Device<Frame = Mbuf> + Send, BenchError> {
+        Ok(captured(device, self.file.clone(), self.interface)?)
+    }
 }
 
 /// A device that has started, whose cores the benchmark polls.
@@ -29,7 +42,7 @@ pub struct Started {
     /// The device.
     pub device: Device,
     /// Its cores, by number.
-    pub cores: Vec<CoreDriver<BenchDevice>>,
+    pub cores: Vec<CoreDriver>,
 }
 
 impl Link {
@@ -45,12 +58,13 @@ impl Link {
         cores: usize,
         capture: Option<OutputFile>,
     ) -> Result<[Self; 2], BenchError> {
+        let capture = Capture::begin(capture, "ring")?;
         if cores == 1 {
             let (near, far) = open::ring_pair(eal, wire)?;
-            return Ok([Self::one(near, capture, "ring")?, Self::one(far, None, "ring")?]);
+            return Ok([Self::One(near, capture), Self::One(far, None)]);
         }
         let [near, far] = open::ring_pair_of(eal, wire, [cores; 2])?;
-        Ok([Self::several(near, capture, "ring")?, Self::several(far, None, "ring")?])
+        Ok([Self::Several(near, capture), Self::Several(far, None)])
     }
 
     /// Opens the port of the device `name` for `cores` cores. Says if it has fewer queues. Its frames are
@@ -65,27 +79,15 @@ impl Link {
         cores: usize,
         capture: Option<OutputFile>,
     ) -> Result<Self, BenchError> {
+        let capture = Capture::begin(capture, name.kind().word())?;
         if cores == 1 {
-            return Self::one(open::port(eal, name)?, capture, name.kind().word());
+            return Ok(Self::One(open::port(eal, name)?, capture));
         }
         let opened = open::ports(eal, name, cores)?;
         if let Some(warning) = opened.warning() {
             note!("warning: {warning}");
         }
-        Self::several(opened, capture, name.kind().word())
-    }
-
-    fn several(
-        opened: OpenedPorts,
-        capture: Option<OutputFile>,
-        interface: &str,
-    ) -> Result<Self, BenchError> {
-        let capture = capture.map(CaptureFile::begin).transpose()?;
-        Ok(Self::Several { opened, capture: capture.map(|file| (file, interface.to_owned())) })
-    }
-
-    fn one(device: DpdkDevice, capture: Option<OutputFile>, interface: &str) -> Result<Self, BenchError> {
-        Ok(Self::One(BenchDevice::new(device, capture, interface)?))
+        Ok(Self::Several(opened, capture))
     }
 
     /// Starts a device.
@@ -94,18 +96,19 @@ impl Link {
     ///
     /// [`BenchError::Start`].
     pub fn start(self, config: &DeviceConfig) -> Result<Started, BenchError> {
-        match self {
-            Self::One(link) => {
-                let (device, core) = Device::start_manual(link, config)?;
-                Ok(Started { device, cores: vec![core] })
+        let one = |(device, core)| Started { device, cores: vec![core] };
+        let several = |(device, cores)| Started { device, cores };
+        Ok(match self {
+            Self::One(link, None) => one(Device::start_manual(link, config)?),
+            Self::One(link, Some(capture)) => one(Device::start_manual(capture.of(link)?, config)?),
+            Self::Several(opened, None) => {
+                let (links, steering) = opened.into_parts();
+                several(Device::start_cores_manual(links, &steering, config)?)
             }
-            Self::Several { opened, capture } => {
-                let capture = capture.as_ref().map(|(file, interface)| (file, interface.as_str()));
-                let (links, steering) = opened.into_parts_in(|link| BenchDevice::of_core(link, capture))?;
-                let links = links.into_iter().map(|link| BenchDevice::Boxed(boxed(link))).collect();
-                let (device, cores) = Device::start_cores_manual(links, &steering, config)?;
-                Ok(Started { device, cores })
+            Self::Several(opened, Some(capture)) => {
+                let (links, steering) = opened.into_parts_in(|link| capture.of(link))?;
+                several(Device::start_cores_manual(links, &steering, config)?)
             }
-        }
+        })
     }
 }

@@ -7,8 +7,6 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-
-use warpline::link::boxed;
 use warpline::{
     Behaviour, ByteStream, ByteStreamConfig, ByteStreamError, Device, PollThread, Section, StreamConfig,
     TcpListener,
@@ -57,8 +55,8 @@ fn served_with(
     client: impl FnOnce(&Device) + Send,
 ) -> Totals {
     let (near, far) = common::link();
-    let near = Device::start(boxed(near), &common::config(NEAR), PollThread::default()).unwrap();
-    let (far, turns) = Device::start_shared(boxed(far), &common::config(FAR), PollThread::default()).unwrap();
+    let near = Device::start(near, &common::config(NEAR), PollThread::default()).unwrap();
+    let (far, turns) = Device::start_shared(far, &common::config(FAR), PollThread::default()).unwrap();
     let (stop, totals) = (AtomicBool::new(false), Totals::default());
     let listener = server::listen(&far, PORT, rdma_option).unwrap();
     let directory = Directory::open(directory).unwrap();

@@ -19,7 +19,6 @@ use common::poll_thread::{cpu_ticks, in_a_second, sleeps};
 use common::{End, FAR, NEAR, PATIENCE, PORT, eventually, exchange, statistics_of_cores, two_cpus};
 use rustix::thread::{CapabilitySet, LinkNameSpaceType, capabilities, move_into_link_name_space};
 use warpline::cm::{EventChannel, EventKind, Id};
-use warpline::link::boxed;
 use warpline::{
     Cidr, ConnectConfig, ConnectError, Device, DeviceConfig, DeviceName, DropCause, ListenConfig,
     ListenError, PollThread, Presence, Status, TcpListenConfig, open,
@@ -438,7 +437,7 @@ fn frames_that_a_ring_misses_are_counted() {
     let device = within(&veth.near, || open::packet(&name).unwrap());
     let mac = warpline::link::Device::mac(&device).to_string();
     ip(&["-n", &veth.far, "neighbour", "add", &NEAR.to_string(), "lladdr", &mac, "dev", "far"]);
-    let (device, mut driver) = Device::start_manual(boxed(device), &DeviceConfig::new(NEAR, 24)).unwrap();
+    let (device, mut driver) = Device::start_manual(device, &DeviceConfig::new(NEAR, 24)).unwrap();
     let sender = within(&veth.far, || UdpSocket::bind((FAR, 0)).unwrap());
     for _ in 0..DATAGRAMS {
         sender.send_to(b"too many", (NEAR, PORT)).unwrap();

@@ -15,7 +15,6 @@ use warpline::{
     ProtectionDomain, QpConfig, QueuePair, ReadsWanted,
 };
 
-use crate::device::BenchDevice;
 use crate::error::BenchError;
 use crate::link::{Link, Started};
 use crate::times::thread_time;
@@ -31,7 +30,7 @@ fn setup(error: impl std::fmt::Display) -> BenchError {
 
 /// What both ends have: a core, and the connections that this thread opens or accepts.
 struct End {
-    core: CoreDriver<BenchDevice>,
+    core: CoreDriver,
     /// Polled beside the only core of a device. That of several has a thread of its own.
     control: Option<ControlDriver>,
     channel: EventChannel,
@@ -97,21 +96,18 @@ impl ClosedConnections {
 impl End {
     /// Starts a device, and returns the end at each of its cores.
     fn all(link: Link, config: &DeviceConfig, depth: u16) -> Result<Vec<Self>, BenchError> {
-        match link {
-            Link::One(link) => {
-                let (device, core, control) = Device::start_polled(link, config)?;
-                Ok(vec![Self::new(device, core, Some(control), depth)?])
-            }
-            Link::Several { .. } => {
-                let Started { device, cores } = link.start(config)?;
-                cores.into_iter().map(|core| Self::new(device.clone(), core, None, depth)).collect()
-            }
+        // This command captures nothing.
+        if let Link::One(link, None) = link {
+            let (device, core, control) = Device::start_polled(link, config)?;
+            return Ok(vec![Self::new(device, core, Some(control), depth)?]);
         }
+        let Started { device, cores } = link.start(config)?;
+        cores.into_iter().map(|core| Self::new(device.clone(), core, None, depth)).collect()
     }
 
     fn new(
         device: Device,
-        core: CoreDriver<BenchDevice>,
+        core: CoreDriver,
         control: Option<ControlDriver>,
         depth: u16,
     ) -> Result<Self, BenchError> {

@@ -1,37 +1,16 @@
 //! Two devices that wires in memory join, and their cores, which the benchmark polls.
 
-use warpline::link::{BoxedDevice, boxed};
-use warpline::open::{self, DpdkDevice, Eal, Mbuf, OpenedPorts};
+use warpline::open::{self, DpdkDevice, Eal, OpenedPorts};
 use warpline::{CoreDriver, Device, DeviceConfig, DeviceName};
 use warpline_tools::arguments::Switch;
 
 use crate::device::{self, config};
 use crate::error::BenchError;
 
-/// A core that a thread of the benchmark polls.
-#[expect(clippy::large_enum_variant, reason = "a thread has one or two")]
-pub enum Polled {
-    /// The only one of its device.
-    Only(CoreDriver<DpdkDevice>),
-    /// One of several.
-    OneOf(CoreDriver<BoxedDevice<Mbuf>>),
-}
-
-impl Polled {
-    /// Does everything there is to do now. Returns true if it did any work.
-    #[inline]
-    pub fn poll_once(&mut self) -> bool {
-        match self {
-            Self::Only(core) => core.poll_once(),
-            Self::OneOf(core) => core.poll_once(),
-        }
-    }
-}
-
 /// A device, and its cores by number.
 pub struct End {
     pub device: Device,
-    pub cores: Vec<Polled>,
+    pub cores: Vec<CoreDriver>,
 }
 
 /// The two ends: the near one connects and writes to the far one.
@@ -65,13 +44,12 @@ impl Joined {
 impl End {
     fn only(link: DpdkDevice, config: &DeviceConfig) -> Result<Self, BenchError> {
         let (device, core) = Device::start_manual(link, config)?;
-        Ok(Self { device, cores: vec![Polled::Only(core)] })
+        Ok(Self { device, cores: vec![core] })
     }
 
     fn start(opened: OpenedPorts, config: &DeviceConfig) -> Result<Self, BenchError> {
         let (links, steering) = opened.into_parts();
-        let links = links.into_iter().map(boxed).collect();
         let (device, cores) = Device::start_cores_manual(links, &steering, config)?;
-        Ok(Self { device, cores: cores.into_iter().map(Polled::OneOf).collect() })
+        Ok(Self { device, cores })
     }
 }

@@ -4,10 +4,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use warpline::CoreDriver;
 use warpline::open::Eal;
 
 use super::course::{Course, Stage, Variant};
-use super::joined::Polled;
 use super::lane::{Collector, Lane};
 use crate::endpoint::NAP;
 use crate::error::BenchError;
@@ -17,9 +17,9 @@ use crate::times::thread_time;
 /// What a thread polls, and posts on.
 #[derive(Default)]
 pub struct Load {
-    pub drivers: Vec<Polled>,
+    pub drivers: Vec<CoreDriver>,
     /// The core that is not polled while [`Variant::Measured`] is measured, if it is one of this thread's.
-    pub stalls: Option<Polled>,
+    pub stalls: Option<CoreDriver>,
     pub work: Work,
 }
 

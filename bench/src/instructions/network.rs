@@ -9,7 +9,6 @@ use warpline::open::{DpdkDevice, Mbuf};
 use warpline::time::Instant;
 
 use super::case::Network;
-use crate::device::BenchDevice;
 
 /// One segment in so many is marked.
 const SEGMENTS_A_MARK: u64 = 2;
@@ -26,17 +25,8 @@ const CONGESTION_EXPERIENCED: u8 = 3;
 const TCP_FLAGS: usize = 47;
 const ECN_ECHO: u8 = 0x40;
 
-/// Returns the writer's device with `network` behind it.
-pub fn behind(device: BenchDevice, network: Network) -> BenchDevice {
-    match (device, network) {
-        (BenchDevice::Bare(device), Network::Marking | Network::MarkingUnheard | Network::Reordering) => {
-            BenchDevice::Boxed(Box::new(Disturbed { device, network, segments: 0, late: None }))
-        }
-        (device, _) => device,
-    }
-}
-
-struct Disturbed {
+/// The writer's device with a network behind it that does something to frames.
+pub struct Disturbed {
     device: DpdkDevice,
     network: Network,
     /// Segments with data so far.
@@ -46,6 +36,11 @@ struct Disturbed {
 }
 
 impl Disturbed {
+    /// Returns `device` with `network` behind it.
+    pub const fn new(device: DpdkDevice, network: Network) -> Self {
+        Self { device, network, segments: 0, late: None }
+    }
+
     /// Does to a burst what the network does. `scripts/bench` counts no instruction of it.
     #[inline(never)]
     fn disturb_burst(&mut self, frames: &mut Vec<Mbuf>) {

@@ -7,8 +7,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use warpline::link::boxed;
-use warpline::open::{self, Eal, OpenedPorts, WireConfig};
+use warpline::link;
+use warpline::open::{self, Eal, Mbuf, OpenedPorts, WireConfig};
 use warpline::{
     Algorithm, ByteStream, ByteStreamConfig, Capacity, CoreDriver, Device, DeviceConfig, DeviceName, STag,
     StreamConfig, TcpListenConfig, TcpStream,
@@ -18,11 +18,11 @@ use warpline_tools::arguments::Switch;
 use super::bytes::{Receiver, Sender};
 use super::case::{Case, Network, Pattern};
 use super::lane::Lane;
-use super::network;
+use super::network::Disturbed;
 use super::pings::{Pings, Side};
 use super::queue_pairs::{self, AtCore, REGION_BYTES};
 use super::turn::{End, EndCore, Receives, Requests, Work};
-use crate::device::{self, BenchDevice, config};
+use crate::device::{self, config};
 use crate::endpoint::NAP;
 use crate::error::BenchError;
 
@@ -37,7 +37,7 @@ const WINDOW_BYTES: u32 = 1 << 20;
 pub const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A device, and its cores by number.
-type Started = (Device, Vec<CoreDriver<BenchDevice>>);
+type Started = (Device, Vec<CoreDriver>);
 
 /// Returns the connected ends for `case`: the writer, and the target if it has a core of its own.
 ///
@@ -51,12 +51,16 @@ pub fn connect(eal: Eal, case: &Case) -> Result<(End, Option<End>), BenchError> 
     let wire = WireConfig { mtu_bytes: case.mtu.into(), checksum_offload, ..WireConfig::default() };
     let (near, far) = if case.cores == 1 {
         let (near, far) = open::ring_pair(eal, &wire)?;
-        let near = network::behind(BenchDevice::new(near, None, "ring")?, case.network);
-        let near = start_one(near, &near_config)?;
+        let near = match case.network {
+            disturbing @ (Network::Marking | Network::MarkingUnheard | Network::Reordering) => {
+                start_one(Disturbed::new(near, disturbing), &near_config)?
+            }
+            _ => start_one(near, &near_config)?,
+        };
         if case.network == Network::Loopback {
             return Ok((one_end(near, case, address(&near_config))?, None));
         }
-        (near, start_one(BenchDevice::new(far, None, "ring")?, &far_config)?)
+        (near, start_one(far, &far_config)?)
     } else {
         let [near, far] = open::ring_pair_of(eal, &wire, [case.cores.into(); 2])?;
         (start_several(near, &near_config)?, start_several(far, &far_config)?)
@@ -74,14 +78,16 @@ pub fn connect(eal: Eal, case: &Case) -> Result<(End, Option<End>), BenchError> 
     })
 }
 
-fn start_one(link: BenchDevice, config: &DeviceConfig) -> Result<Started, BenchError> {
+fn start_one(
+    link: impl link::Device<Frame = Mbuf> + Send,
+    config: &DeviceConfig,
+) -> Result<Started, BenchError> {
     let (device, driver) = Device::start_manual(link, config)?;
     Ok((device, vec![driver]))
 }
 
 fn start_several(opened: OpenedPorts, config: &DeviceConfig) -> Result<Started, BenchError> {
     let (links, steering) = opened.into_parts();
-    let links = links.into_iter().map(|link| BenchDevice::Boxed(boxed(link))).collect();
     Ok(Device::start_cores_manual(links, &steering, config)?)
 }
 
@@ -155,7 +161,7 @@ fn target(
 
 /// Returns an end with the work that `work` returns for each of its cores, all of which are polled meanwhile.
 fn end(
-    mut drivers: Vec<CoreDriver<BenchDevice>>,
+    mut drivers: Vec<CoreDriver>,
     mut work: impl FnMut(AtCore) -> Result<Work, BenchError> + Send,
 ) -> Result<End, BenchError> {
     let cores = drivers.len() as u8;
@@ -168,7 +174,7 @@ fn end(
 }
 
 /// Makes `call`, which waits for the cores, on another thread, and polls them until it returns.
-fn run<T: Send>(drivers: &mut [CoreDriver<BenchDevice>], call: impl FnOnce() -> T + Send) -> T {
+fn run<T: Send>(drivers: &mut [CoreDriver], call: impl FnOnce() -> T + Send) -> T {
     if let [driver] = drivers {
         return driver.run(call);
     }

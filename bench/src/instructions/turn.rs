@@ -8,7 +8,6 @@ use super::case::DEPTH;
 use super::counts::Counts;
 use super::lane::{Lane, check};
 use super::pings::Pings;
-use crate::device::BenchDevice;
 use crate::error::BenchError;
 
 /// An end: the cores of its device.
@@ -18,7 +17,7 @@ pub struct End {
 
 /// A core, and the application on it.
 pub struct EndCore {
-    pub driver: CoreDriver<BenchDevice>,
+    pub driver: CoreDriver,
     pub work: Work,
     /// The other end's queue pairs, if they are on this core.
     #[expect(dead_code, reason = "they serve as long as they are here")]

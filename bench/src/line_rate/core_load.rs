@@ -13,7 +13,6 @@ use warpline_tools::interrupt;
 
 use super::peer::{PEER, PORT, Shared, cycles};
 use super::report::{Measured, Row};
-use crate::device::BenchDevice;
 use crate::endpoint::NAP;
 use crate::error::BenchError;
 
@@ -36,7 +35,7 @@ struct Lane {
 
 /// A core before its connections are open.
 pub struct UnconnectedCore {
-    pub driver: CoreDriver<BenchDevice>,
+    pub driver: CoreDriver,
     /// What it shares with its peer.
     pub shared: Arc<Shared>,
     /// What is to be measured.
@@ -88,7 +87,7 @@ impl Lane {
 
 /// A core that is measured.
 pub struct Core {
-    driver: CoreDriver<BenchDevice>,
+    driver: CoreDriver,
     lanes: Vec<Lane>,
     shared: Arc<Shared>,
     row: Row,

@@ -12,7 +12,7 @@ use warpline_tools::arguments::Switch;
 use super::core_load::UnconnectedCore;
 use super::peer::{CORE, PEER, PEER_MAC, Peer, PeerConfig, Shared};
 use super::report::Row;
-use crate::device::{BenchDevice, config};
+use crate::device::config;
 use crate::error::BenchError;
 
 /// Frames of a core's pool.
@@ -38,9 +38,11 @@ impl Ports {
     pub fn start(eal: Eal, row: Row, peer: &PeerConfig) -> Result<Self, BenchError> {
         let (pools, queues, port) = null_port(eal, row)?;
         let shared: Vec<_> = pools.iter().map(|_| Arc::new(Shared::default())).collect();
-        let links = pools.into_iter().zip(queues).zip(&shared).map(|((pool, null), shared)| {
-            BenchDevice::Boxed(Box::new(Peer::new(peer.clone(), pool, null, shared.clone())))
-        });
+        let links = pools
+            .into_iter()
+            .zip(queues)
+            .zip(&shared)
+            .map(|((pool, null), shared)| Peer::new(peer.clone(), pool, null, shared.clone()));
         let neighbour = StaticNeighbour { address: PEER.into(), mac: PEER_MAC };
         let own = DeviceConfig { neighbours: vec![neighbour], ..DeviceConfig::new(CORE, 24) };
         let config = config(if row.crc { Switch::On } else { Switch::Off }, own);

@@ -61,7 +61,7 @@ use warpline_tools::output::{OutputFile, note, say};
 
 use crate::arguments::{End, Ends, Polling, RunFiles};
 use crate::at_core::LocalPorts;
-use crate::device::{self, BenchDevice, config};
+use crate::device::{self, config};
 use crate::endpoint::{Driver, Endpoint};
 use crate::error::BenchError;
 use crate::link::{Link, Started};
@@ -280,7 +280,7 @@ fn run_client(
 fn start_cores<'s, F>(
     scope: &'s Scope<'s, '_>,
     settings: &Settings,
-    cores: Vec<CoreDriver<BenchDevice>>,
+    cores: Vec<CoreDriver>,
     works: Vec<F>,
 ) -> Vec<Endpoint<'s>>
 where

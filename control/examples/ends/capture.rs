@@ -7,8 +7,6 @@ use std::io::BufWriter;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use warpline::link::boxed;
 use warpline::link::tap::{Tap, TapConfig};
 use warpline::open::OpenError;
 use warpline::open::{self, DpdkDevice};
@@ -75,5 +73,5 @@ pub fn start(device: DpdkDevice, config: &DeviceConfig) -> Outcome<Device> {
     let origin = origin.saturating_sub(Duration::from_nanos(warpline::now().as_nanos()));
     let capture = TapConfig { origin_unix_ns: u64::try_from(origin.as_nanos())?, ..TapConfig::default() };
     let tap = Tap::new(device, BufWriter::new(out), &capture)?;
-    Ok(Device::start(boxed(tap), config, PollThread::default())?)
+    Ok(Device::start(tap, config, PollThread::default())?)
 }

@@ -7,8 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam::channel;
-use warpline_dataplane::core::Core;
-use warpline_dataplane::device::Device;
+use warpline_dataplane::core::PollLoop;
 use warpline_dataplane::statistics::Statistics;
 use warpline_dataplane::time::{Instant, MICROSECOND, MILLISECOND};
 use warpline_dataplane::waker::Waker;
@@ -47,8 +46,8 @@ impl Drop for DrivenGuard {
 /// It may be moved to the thread that will poll it. Calls of the API that wait (registering, connecting,
 /// accepting) need a thread that polls meanwhile: make them from another thread, or through
 /// [`run`](Self::run).
-pub struct CoreDriver<D: Device> {
-    core: Core<D>,
+pub struct CoreDriver {
+    core: Box<dyn PollLoop>,
     clock: PollClock,
     driven: DrivenGuard,
     /// What this thread sleeps on.
@@ -62,12 +61,12 @@ pub struct CoreDriver<D: Device> {
     pause_ns: u64,
 }
 
-impl<D: Device> CoreDriver<D> {
+impl CoreDriver {
     /// Returns a driver of `core`, the one with number `number`, whose rings wake by `waker`, and that by
     /// `bell`.
     pub(crate) fn new(
         number: u8,
-        mut core: Core<D>,
+        mut core: Box<dyn PollLoop>,
         waker: Arc<Waker>,
         bell: Arc<EventFd>,
         flags: Arc<DeviceFlags>,
@@ -298,8 +297,8 @@ impl Drop for Returning<'_> {
 }
 
 /// Starts a thread that polls `driver` until control has ended.
-pub(crate) fn spawn<D: Device + Send>(
-    driver: CoreDriver<D>,
+pub(crate) fn spawn(
+    driver: CoreDriver,
     how: PollThread,
     flags: Arc<DeviceFlags>,
 ) -> Result<thread::JoinHandle<()>, PollThreadError> {
@@ -336,7 +335,7 @@ fn pin(lcore: usize) -> bool {
 }
 
 /// Polls until `ended` holds. The thread that makes it hold rings the waker afterwards.
-pub(crate) fn poll<D: Device>(mut driver: CoreDriver<D>, idle: Idle, ended: impl Fn() -> bool) {
+pub(crate) fn poll(mut driver: CoreDriver, idle: Idle, ended: impl Fn() -> bool) {
     driver.poll_until(idle, ended);
     driver.poll_last();
 }

@@ -4,9 +4,9 @@
 //! [`Device::start`](crate::Device::start) takes any of these. [`sim`] is a link in memory between two
 //! devices of a process, for tests; [`tap`] wraps a link device and writes its frames to a capture; [`fault`]
 //! wraps one and loses, delays, reorders, duplicates and damages frames. DPDK's are in [`open`](crate::open).
-//! The poll loop is compiled for each kind of link device that a program starts; [`boxed`] makes one kind of
-//! all that have the same frames.
+//! A device of a program's own has frames of one of these, or its own kind, which is then a [`CoreFrame`].
 
+pub use warpline_dataplane::core::CoreFrame;
 pub use warpline_dataplane::device::boxed::{BoxedDevice, boxed};
 pub use warpline_dataplane::device::packet::HeardPorts;
 pub use warpline_dataplane::device::{

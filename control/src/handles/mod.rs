@@ -23,8 +23,6 @@ mod control_waker;
 pub(crate) mod device;
 pub(crate) mod driver;
 pub(crate) mod event_fd;
-#[cfg(all(debug_assertions, not(test)))]
-mod instances;
 mod interrupt;
 pub(crate) mod lending;
 pub mod link;

@@ -104,7 +104,7 @@ impl Device {
     pub fn open_with(name: &DeviceName, config: DeviceConfig, poll: PollThread) -> Result<Self, OpenError> {
         if name.kind() == DeviceKind::Packet {
             let polls = cores::polls(name, poll)?;
-            return packet::packets(name, polls.len())?.boxed().start(&config, &polls);
+            return packet::packets(name, polls.len())?.start(&config, &polls);
         }
         open_by_dpdk(name, config, poll)
     }
@@ -135,7 +135,7 @@ impl Device {
     ) -> Result<(Self, Turns), OpenError> {
         let poll = cores::only_poll(name, poll)?;
         if name.kind() == DeviceKind::Packet {
-            return packet::packets(name, 1)?.boxed().start_shared(&config, poll);
+            return packet::packets(name, 1)?.start_shared(&config, poll);
         }
         open_shared_by_dpdk(name, config, poll)
     }

@@ -256,8 +256,6 @@ impl std::fmt::Debug for QueuePairControl {
 mod tests {
     use std::net::SocketAddr;
     use std::time::Duration;
-
-    use warpline_dataplane::device::boxed::boxed;
     use warpline_dataplane::device::sim::{self, EndConfig};
     use warpline_dataplane::qp::error::StreamError;
 
@@ -275,7 +273,7 @@ mod tests {
         let (near, far) = sim::link(1, EndConfig::a(), EndConfig::b());
         let (near_address, far_address) = ([198, 18, 0, 1], [198, 18, 0, 2]);
         let start = |device, address: [u8; 4]| {
-            Device::start(boxed(device), &DeviceConfig::new(address, 24), PollThread::default()).unwrap()
+            Device::start(device, &DeviceConfig::new(address, 24), PollThread::default()).unwrap()
         };
         let (near, far) = (start(near, near_address), start(far, far_address));
         let completions = CompletionQueue::new(8);

@@ -98,8 +98,6 @@ impl Drop for Registered {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use warpline_dataplane::device::boxed::boxed;
     use warpline_dataplane::device::sim::{self, EndConfig};
     use warpline_dataplane::memory::Access;
 
@@ -116,7 +114,7 @@ mod tests {
     fn memory_of_a_core_that_is_polled_without_control_is_still_registered() {
         let (device, _peer) = sim::link(1, EndConfig::a(), EndConfig::b());
         let (device, mut driver) =
-            Device::start_manual(boxed(device), &DeviceConfig::new([198, 18, 0, 1], 24)).unwrap();
+            Device::start_manual(device, &DeviceConfig::new([198, 18, 0, 1], 24)).unwrap();
         let domain = device.protection_domain();
         let region = driver.run(|| domain.allocate(64, Access::REMOTE_WRITE)).unwrap();
         let window = driver.run(|| domain.allocate_window()).unwrap();

@@ -16,7 +16,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 
-use warpline_dataplane::device::Device;
 use warpline_dataplane::time::Instant;
 use warpline_dataplane::waker::Waker;
 
@@ -28,12 +27,12 @@ use super::turns::{TakeTurns, WithinTurn};
 use super::wake_sources::{Armed, WakeSources};
 
 /// What the lock is for: the thread that has it drives both.
-pub(super) struct Driven<D: Device> {
+pub(super) struct Driven {
     /// `None` once the device serves no more.
     control: Option<Box<ControlLoop>>,
     /// Control after its last round, which is dropped without the lock.
     ended_control: Option<Box<ControlLoop>>,
-    pub(super) core: CoreDriver<D>,
+    pub(super) core: CoreDriver,
     /// Whether there was anything to do since the thread has armed what wakes it.
     busy_since_armed: bool,
     /// Whether there is work for control.
@@ -60,7 +59,7 @@ pub(super) struct TurnTaken {
     pub(super) busy: bool,
 }
 
-impl<D: Device> Driven<D> {
+impl Driven {
     /// Polls the core, and has control do what there is to do before and after.
     #[inline]
     pub(super) fn take_turn(&mut self, of: TurnOf) -> TurnTaken {
@@ -121,8 +120,8 @@ pub(super) enum NotDriven {
 }
 
 /// A core and its control engine that applications and a thread of warpline drive in turns.
-pub(super) struct SharedDriver<D: Device> {
-    driven: Mutex<Option<Driven<D>>>,
+pub(super) struct SharedDriver {
+    driven: Mutex<Option<Driven>>,
     /// The time of the last poll of an application, in nanoseconds; 0 if there was none since the turns were
     /// handed over.
     polled_at_ns: AtomicU64,
@@ -138,11 +137,11 @@ pub(super) struct SharedDriver<D: Device> {
     pub(super) recall: Arc<EventFd>,
 }
 
-impl<D: Device> SharedDriver<D> {
+impl SharedDriver {
     /// Returns a driver of `core` and `control`; `control_has_work` says when control must go round. The
     /// thread is called back by `recall` where it keeps away.
     pub(super) fn new(
-        core: CoreDriver<D>,
+        core: CoreDriver,
         control: ControlLoop,
         control_has_work: Arc<AtomicBool>,
         recall: EventFd,
@@ -171,7 +170,7 @@ impl<D: Device> SharedDriver<D> {
 
     /// Does `drive` under the lock, unless another thread has it.
     #[inline]
-    pub(super) fn try_drive<R>(&self, drive: impl FnOnce(&mut Driven<D>) -> R) -> Result<R, NotDriven> {
+    pub(super) fn try_drive<R>(&self, drive: impl FnOnce(&mut Driven) -> R) -> Result<R, NotDriven> {
         if self.abandoned.load(Ordering::Relaxed) {
             return Err(NotDriven::Over);
         }
@@ -229,7 +228,7 @@ impl<D: Device> SharedDriver<D> {
     }
 }
 
-impl<D: Device + Send> TakeTurns for SharedDriver<D> {
+impl TakeTurns for SharedDriver {
     fn turn(&self) -> bool {
         match self.try_drive(|driven| driven.take_turn(TurnOf::Application)) {
             Ok(turn) => {
@@ -274,16 +273,16 @@ impl<D: Device + Send> TakeTurns for SharedDriver<D> {
     }
 }
 
-impl<D: Device> fmt::Debug for SharedDriver<D> {
+impl fmt::Debug for SharedDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedDriver").finish_non_exhaustive()
     }
 }
 
 /// Ends the device after a panic under the lock: nobody waits for a core that is in no order.
-struct EndAfterPanic<'a, D: Device>(&'a SharedDriver<D>);
+struct EndAfterPanic<'a>(&'a SharedDriver);
 
-impl<D: Device> Drop for EndAfterPanic<'_, D> {
+impl Drop for EndAfterPanic<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.0.driven.is_poisoned() {
@@ -292,7 +291,7 @@ impl<D: Device> Drop for EndAfterPanic<'_, D> {
     }
 }
 
-impl<D: Device> SharedDriver<D> {
+impl SharedDriver {
     #[cold]
     fn end_after_panic(&self) {
         let driven = self.driven.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -9,7 +9,6 @@
 use core::hint;
 use std::time::Duration;
 
-use warpline_dataplane::device::Device;
 use warpline_dataplane::time::{Instant, MICROSECOND, MILLISECOND};
 
 use super::clock::now;
@@ -42,7 +41,7 @@ impl Default for AwayTimes {
 }
 
 /// Takes turns at `driver` until control is over.
-pub(super) fn run<D: Device>(driver: &SharedDriver<D>, idle: Idle, away_times: AwayTimes) {
+pub(super) fn run(driver: &SharedDriver, idle: Idle, away_times: AwayTimes) {
     // Callbacks that this thread runs do not wait for it.
     let _within_turn = WithinTurn::enter();
     match idle {
@@ -58,13 +57,13 @@ pub(super) fn run<D: Device>(driver: &SharedDriver<D>, idle: Idle, away_times: A
     driver.end();
 }
 
-fn take_turn<D: Device>(driver: &SharedDriver<D>) -> Result<TurnTaken, NotDriven> {
+fn take_turn(driver: &SharedDriver) -> Result<TurnTaken, NotDriven> {
     driver.try_drive(|driven| driven.take_turn(TurnOf::Thread))
 }
 
 /// The thread of a device that sleeps when there is nothing to do.
-struct SharedThread<'a, D: Device> {
-    driver: &'a SharedDriver<D>,
+struct SharedThread<'a> {
+    driver: &'a SharedDriver,
     away_times: AwayTimes,
     /// How long the thread keeps away next.
     away_ns: u64,
@@ -82,7 +81,7 @@ enum Served {
     Over,
 }
 
-impl<D: Device> SharedThread<'_, D> {
+impl SharedThread<'_> {
     fn run(&mut self) {
         loop {
             let mut woken_at = match self.serve() {

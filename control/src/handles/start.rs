@@ -8,9 +8,9 @@ use std::thread::{self, JoinHandle};
 
 use crossbeam::channel;
 use warpline_dataplane::core::tables::Tables;
-use warpline_dataplane::core::{Config, Core, Place};
+use warpline_dataplane::core::{Config, Core, CoreFrame, Place};
 use warpline_dataplane::device;
-use warpline_dataplane::device::boxed::boxed;
+use warpline_dataplane::device::boxed::{BoxedDevice, boxed};
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::Claims;
 use warpline_dataplane::net::addresses::Presence;
@@ -44,12 +44,12 @@ impl Device {
     /// # Errors
     ///
     /// [`StartError`].
-    pub fn start<D: device::Device + Send>(
+    pub fn start<D: device::Device<Frame: CoreFrame> + Send>(
         device: D,
         config: &DeviceConfig,
         poll: PollThread,
     ) -> Result<Self, StartError> {
-        let (driver, control) = assemble(device, config)?;
+        let (driver, control) = assemble(boxed(device), config)?;
         control.start_with_threads(config, vec![driver], &[poll])
     }
 
@@ -60,7 +60,7 @@ impl Device {
     /// # Errors
     ///
     /// [`StartError`].
-    pub fn start_cores<D: device::Device + Send>(
+    pub fn start_cores<D: device::Device<Frame: CoreFrame> + Send>(
         devices: Vec<D>,
         steering: &Arc<Steering>,
         config: &DeviceConfig,
@@ -70,7 +70,6 @@ impl Device {
             return Err(StartError::CoreCount { devices: devices.len(), cores: polls.len() });
         }
         check_cpus(polls)?;
-        let devices = devices.into_iter().map(boxed).collect();
         let (drivers, control) = assemble_cores(devices, steering, config)?;
         control.start_with_threads(config, drivers, polls)
     }
@@ -80,11 +79,11 @@ impl Device {
     /// # Errors
     ///
     /// [`StartError`].
-    pub fn start_manual<D: device::Device>(
+    pub fn start_manual<D: device::Device<Frame: CoreFrame> + Send>(
         device: D,
         config: &DeviceConfig,
-    ) -> Result<(Self, CoreDriver<D>), StartError> {
-        let (driver, control) = assemble(device, config)?;
+    ) -> Result<(Self, CoreDriver), StartError> {
+        let (driver, control) = assemble(boxed(device), config)?;
         Ok((control.start(config, Vec::new())?, driver))
     }
 
@@ -94,11 +93,11 @@ impl Device {
     /// # Errors
     ///
     /// [`StartError`].
-    pub fn start_cores_manual<D: device::Device>(
+    pub fn start_cores_manual<D: device::Device<Frame: CoreFrame> + Send>(
         devices: Vec<D>,
         steering: &Arc<Steering>,
         config: &DeviceConfig,
-    ) -> Result<(Self, Vec<CoreDriver<D>>), StartError> {
+    ) -> Result<(Self, Vec<CoreDriver>), StartError> {
         let (drivers, control) = assemble_cores(devices, steering, config)?;
         Ok((control.start(config, Vec::new())?, drivers))
     }
@@ -109,11 +108,11 @@ impl Device {
     /// # Errors
     ///
     /// [`StartError`].
-    pub fn start_polled<D: device::Device>(
+    pub fn start_polled<D: device::Device<Frame: CoreFrame> + Send>(
         device: D,
         config: &DeviceConfig,
-    ) -> Result<(Self, CoreDriver<D>, ControlDriver), StartError> {
-        let (driver, control) = assemble(device, config)?;
+    ) -> Result<(Self, CoreDriver, ControlDriver), StartError> {
+        let (driver, control) = assemble(boxed(device), config)?;
         let (device, control) = control.start_polled(config);
         Ok((device, driver, control))
     }
@@ -133,7 +132,7 @@ impl Device {
     /// # Errors
     ///
     /// [`StartError`].
-    pub fn start_shared<D: device::Device + Send>(
+    pub fn start_shared<D: device::Device<Frame: CoreFrame> + Send>(
         device: D,
         config: &DeviceConfig,
         poll: PollThread,
@@ -142,13 +141,13 @@ impl Device {
     }
 
     /// As [`start_shared`](Self::start_shared), with a thread that keeps away for `away_times`.
-    pub(super) fn start_shared_away<D: device::Device + Send>(
+    pub(super) fn start_shared_away<D: device::Device<Frame: CoreFrame> + Send>(
         device: D,
         config: &DeviceConfig,
         poll: PollThread,
         away_times: AwayTimes,
     ) -> Result<(Self, Turns), StartError> {
-        let (driver, control) = assemble(device, config)?;
+        let (driver, control) = assemble(boxed(device), config)?;
         control.start_shared(config, driver, poll, away_times)
     }
 }
@@ -173,10 +172,10 @@ struct UnstartedControl {
 
 impl UnstartedControl {
     /// Starts a thread for each of `drivers`, as `polls` says, and the control thread.
-    fn start_with_threads<D: device::Device + Send>(
+    fn start_with_threads(
         self,
         config: &DeviceConfig,
-        drivers: Vec<CoreDriver<D>>,
+        drivers: Vec<CoreDriver>,
         polls: &[PollThread],
     ) -> Result<Device, StartError> {
         let mut threads = Vec::with_capacity(drivers.len());
@@ -234,10 +233,10 @@ impl UnstartedControl {
     }
 
     /// Starts the thread that takes turns at `driver` and control, beside applications.
-    fn start_shared<D: device::Device + Send>(
+    fn start_shared(
         self,
         config: &DeviceConfig,
-        driver: CoreDriver<D>,
+        driver: CoreDriver,
         poll: PollThread,
         away_times: AwayTimes,
     ) -> Result<(Device, Turns), StartError> {
@@ -313,21 +312,21 @@ fn check_cpus(polls: &[PollThread]) -> Result<(), StartError> {
 }
 
 /// Returns a core with its driver, and what control consists of.
-fn assemble<D: device::Device>(
-    device: D,
+fn assemble<F: CoreFrame>(
+    device: BoxedDevice<F>,
     config: &DeviceConfig,
-) -> Result<(CoreDriver<D>, UnstartedControl), StartError> {
+) -> Result<(CoreDriver, UnstartedControl), StartError> {
     let mut assembly = Assembly::new(config, None)?;
     let driver = assembly.add_core(device, None)?;
     Ok((driver, assembly.control))
 }
 
 /// Returns the cores of a device with their drivers, by number, and what control consists of.
-fn assemble_cores<D: device::Device>(
+fn assemble_cores<D: device::Device<Frame: CoreFrame> + Send>(
     devices: Vec<D>,
     steering: &Arc<Steering>,
     config: &DeviceConfig,
-) -> Result<(Vec<CoreDriver<D>>, UnstartedControl), StartError> {
+) -> Result<(Vec<CoreDriver>, UnstartedControl), StartError> {
     let cores = usize::from(steering.cores());
     if devices.len() != cores || cores > limits::CORES_MAX {
         return Err(StartError::CoreCount { devices: devices.len(), cores });
@@ -335,7 +334,7 @@ fn assemble_cores<D: device::Device>(
     let mut assembly = Assembly::new(config, Some(steering))?;
     let places = Place::all(steering);
     assembly.control.claims = places.first().and_then(Place::claims).cloned();
-    let cores = devices.into_iter().zip(places);
+    let cores = devices.into_iter().map(boxed).zip(places);
     let drivers = cores.map(|(device, place)| assembly.add_core(device, Some(place)));
     Ok((drivers.collect::<Result<_, _>>()?, assembly.control))
 }
@@ -394,11 +393,11 @@ impl Assembly {
     }
 
     /// Makes the next core, on `device`, with its place among the cores if there are several.
-    fn add_core<D: device::Device>(
+    fn add_core<F: CoreFrame>(
         &mut self,
-        mut device: D,
-        place: Option<Place<D::Frame>>,
-    ) -> Result<CoreDriver<D>, StartError> {
+        mut device: BoxedDevice<F>,
+        place: Option<Place<F>>,
+    ) -> Result<CoreDriver, StartError> {
         if let Some(held_ports) = &mut self.control.held_ports
             && let Some(socket) = device.take_heard_ports()
         {
@@ -412,12 +411,9 @@ impl Assembly {
             .with_byte_streams(self.tables.connections)
             .with_waker(waker.clone());
         let rings = Rings::with(doorbells);
-        check_address_space(Core::<D>::table_bytes(&self.tables))?;
+        check_address_space(Core::<BoxedDevice<F>>::table_bytes(&self.tables))?;
         self.control.gathers &= device.capabilities().gather;
-        let core = match place {
-            Some(place) => Core::placed(device, config, rings.clone(), self.tables, place),
-            None => Core::with_tables(device, config, rings.clone(), self.tables),
-        };
+        let core = F::poll_loop(device, config, rings.clone(), self.tables, place);
         self.control.rings.push(rings);
         let (flags, control) = (self.control.flags.clone(), self.control.waker.clone());
         Ok(CoreDriver::new(number, core, waker, bell, flags, control))

@@ -9,7 +9,6 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{FAR, NEAR, PATIENCE, PORT, Pair, config as device, eventually, link};
-use warpline::link::boxed;
 use warpline::tcp_rdma::{CifsRid, HttpRid, NfsRid, Rid};
 use warpline::{
     Annotation, Behaviour, ByteStream, ByteStreamConfig, ByteStreamError, CloseReason, Device, Notify, Piece,
@@ -650,8 +649,8 @@ fn an_abort_and_a_drop_are_told_apart() {
 #[test]
 fn an_application_that_polls_the_cores_itself() {
     let (near, far) = link();
-    let (near, mut near_driver) = Device::start_manual(boxed(near), &device(NEAR)).unwrap();
-    let (far, mut far_driver) = Device::start_manual(boxed(far), &device(FAR)).unwrap();
+    let (near, mut near_driver) = Device::start_manual(near, &device(NEAR)).unwrap();
+    let (far, mut far_driver) = Device::start_manual(far, &device(FAR)).unwrap();
     let config = ByteStreamConfig { events: false, ..ByteStreamConfig::default() };
     let (mut near, mut far) = near_driver.run(|| far_driver.run(|| streams(&near, &far, true, &config)));
     let body = numbered(300_000);
@@ -688,8 +687,8 @@ fn an_application_that_polls_the_cores_itself() {
 #[test]
 fn a_cancel_that_timed_out_is_not_of_the_next_transfer() {
     let (near, far) = link();
-    let (near, mut near_driver) = Device::start_manual(boxed(near), &device(NEAR)).unwrap();
-    let (far, mut far_driver) = Device::start_manual(boxed(far), &device(FAR)).unwrap();
+    let (near, mut near_driver) = Device::start_manual(near, &device(NEAR)).unwrap();
+    let (far, mut far_driver) = Device::start_manual(far, &device(FAR)).unwrap();
     let config = ByteStreamConfig { events: false, ..ByteStreamConfig::default() };
     let (mut near, mut far) = near_driver.run(|| far_driver.run(|| streams(&near, &far, true, &config)));
     let mut poll_until = |what: &str, condition: &mut dyn FnMut() -> bool| {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use crate::common::raw::RawPeer;
 use crate::common::{End, FAR, NEAR, PATIENCE, PORT, Pair, config, eventually, eventually_unused, link};
 use warpline::cm::{CmError, Event, EventChannel, EventKind, Id, IdNumber};
-use warpline::link::boxed;
 use warpline::{
     AsyncEvent, CloseError, CloseReason, CompletionQueue, ConnectConfig, ConnectError, ConnectionRequest,
     Device, ListenConfig, ListenError, Listener, PollThread, QpConfig, QpState, QueuePair, ReadDepths,
@@ -423,7 +422,7 @@ fn failures_are_events() {
 
     // A device whose core is no longer polled.
     let (device, _other) = link();
-    let (device, driver) = Device::start_manual(boxed(device), &config(NEAR)).unwrap();
+    let (device, driver) = Device::start_manual(device, &config(NEAR)).unwrap();
     let channel = EventChannel::new([device.clone()]).unwrap();
     let mut driver = driver;
     let end = driver.run(|| End::new(&device));
@@ -449,7 +448,7 @@ fn failures_are_events() {
 fn failed_peers_take_no_room_of_others() {
     const REQUEST: &[u8] = b"MPA ID Req Frame\x40\x01\x00\x00";
     let (near, far) = link();
-    let far = Device::start(boxed(far), &config(FAR), PollThread::default()).unwrap();
+    let far = Device::start(far, &config(FAR), PollThread::default()).unwrap();
     let channel = EventChannel::new([far.clone()]).unwrap();
     let listener = channel.create_id();
     listener.bind_addr(at(FAR, PORT)).unwrap();
@@ -485,7 +484,7 @@ fn failed_peers_take_no_room_of_others() {
 #[test]
 fn dropped_ids_are_silent() {
     let (near, _far) = link();
-    let near = Device::start(boxed(near), &config(NEAR), PollThread::default()).unwrap();
+    let near = Device::start(near, &config(NEAR), PollThread::default()).unwrap();
     let channel = EventChannel::new([near.clone()]).unwrap();
     let end = End::new(&near);
     let id = resolved(&channel, at(FAR, PORT));

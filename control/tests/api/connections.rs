@@ -5,7 +5,6 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{End, FAR, NEAR, PATIENCE, PORT, Pair, eventually, eventually_unused};
-use warpline::link::boxed;
 use warpline::{
     AcceptError, AnswerError, ConnectConfig, ConnectError, CrcPolicy, Device, DeviceConfig, ListenConfig,
     ListenError, PollThread, QpState, QueuePairControl, Route, StartError, StartupFault, Status,
@@ -187,7 +186,7 @@ fn a_silent_application_times_the_initiator_out() {
 fn a_link_that_loses_everything_times_out() {
     let dead = Impairments { loss: 1.0, ..Impairments::default() };
     let (near, _far) = sim::link(7, EndConfig { outbound: dead, ..EndConfig::a() }, EndConfig::b());
-    let near = Device::start(boxed(near), &DeviceConfig::new(NEAR, 24), PollThread::default()).unwrap();
+    let near = Device::start(near, &DeviceConfig::new(NEAR, 24), PollThread::default()).unwrap();
     let end = End::new(&near);
     let short = ConnectConfig { timeout: Duration::from_millis(50), ..ConnectConfig::default() };
     assert_eq!(end.connect_with(&short), Err(ConnectError::TimedOut));
@@ -203,7 +202,7 @@ fn a_connection_over_ipv6_carries_data() {
         let (near, far) = sim::link(7, a, b);
         let start = |device, address: Ipv6Addr| {
             let config = DeviceConfig { vlan, ..DeviceConfig::new(address, 64) };
-            Device::start(boxed(device), &config, PollThread::default()).unwrap()
+            Device::start(device, &config, PollThread::default()).unwrap()
         };
         let devices = (start(near, near_address), start(far, far_address));
         let listener = devices.1.listen(PORT, &ListenConfig::default()).unwrap();
@@ -355,11 +354,11 @@ fn a_device_needs_an_address_of_a_host() {
     let start = |change: fn(&mut DeviceConfig)| {
         let mut config = DeviceConfig::new(NEAR, 24);
         change(&mut config);
-        Device::start(boxed(crate::common::link().0), &config, PollThread::default()).unwrap_err()
+        Device::start(crate::common::link().0, &config, PollThread::default()).unwrap_err()
     };
     let address = |text: &str| {
         let config = DeviceConfig { addresses: vec![text.parse().unwrap()], ..DeviceConfig::new(NEAR, 24) };
-        Device::start(boxed(crate::common::link().0), &config, PollThread::default()).unwrap_err()
+        Device::start(crate::common::link().0, &config, PollThread::default()).unwrap_err()
     };
     for wrong in
         ["224.0.0.1/24", "0.0.0.0/24", "255.255.255.255/24", "127.0.0.1/8", "ff02::1/64", "::/0", "::1/128"]
@@ -383,7 +382,7 @@ fn a_device_needs_an_address_of_a_host() {
     let route = |gateway: [u8; 4]| Route::default_by(gateway.into());
     let routes = |routes| {
         let config = DeviceConfig { routes, ..DeviceConfig::new(NEAR, 24) };
-        Device::start(boxed(crate::common::link().0), &config, PollThread::default()).unwrap_err()
+        Device::start(crate::common::link().0, &config, PollThread::default()).unwrap_err()
     };
     assert!(matches!(routes(vec![route([198, 18, 1, 1])]), StartError::Gateway(_)));
     assert!(
@@ -393,7 +392,7 @@ fn a_device_needs_an_address_of_a_host() {
     assert!(matches!(routes(vec![route([198, 18, 0, 9]); 17]), StartError::RouteCount(17)));
     let config = DeviceConfig::new(NEAR, 24);
     let poll = PollThread { lcore: Some(100_000), ..PollThread::default() };
-    let pinned = Device::start(boxed(crate::common::link().0), &config, poll);
+    let pinned = Device::start(crate::common::link().0, &config, poll);
     assert!(matches!(pinned.unwrap_err(), StartError::PollThread(_)));
 }
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::common::raw::RawPeer;
 use crate::common::{End, FAR, NEAR, PATIENCE, PORT, Pair, config, link};
-use warpline::link::boxed;
 use warpline::{
     AnswerError, ConnectConfig, ConnectError, Connected, ConnectionRequest, Device, DeviceConfig,
     ListenConfig, Listener, Peer, PollThread, ReadDepths, ReadsWanted, Revision, RtrKinds, StartupFault,
@@ -53,7 +52,7 @@ fn initiator<T>(
     let (near, far) = link();
     let mut peer = RawPeer::new(far, FAR);
     peer.listen(PORT);
-    let near = Device::start(boxed(near), &config(NEAR), PollThread::default()).unwrap();
+    let near = Device::start(near, &config(NEAR), PollThread::default()).unwrap();
     let end = End::new(&near);
     thread::scope(|scope| {
         let connecting = scope.spawn(end.connecting_with(wish));
@@ -151,7 +150,7 @@ fn after_silence() -> Result<Connected, ConnectError> {
         let (near, far) = link();
         let mut peer = RawPeer::new(far, FAR);
         peer.listen(PORT);
-        let near = Device::start(boxed(near), &config(NEAR), PollThread::default()).unwrap();
+        let near = Device::start(near, &config(NEAR), PollThread::default()).unwrap();
         let (end, short) = (End::new(&near), ConnectConfig { timeout, ..ConnectConfig::default() });
         let connected = thread::scope(|scope| {
             let connecting = scope.spawn(end.connecting_with(&short));
@@ -246,7 +245,7 @@ impl Asked {
     fn with(device: &DeviceConfig, listen: &ListenConfig, octets: &[u8]) -> (Self, ConnectionRequest) {
         let (near, far) = link();
         let mut peer = RawPeer::new(near, NEAR);
-        let far = Device::start(boxed(far), device, PollThread::default()).unwrap();
+        let far = Device::start(far, device, PollThread::default()).unwrap();
         let listener = far.listen(PORT, listen).unwrap();
         peer.connect(SocketAddr::new(FAR.into(), PORT));
         peer.send(octets);
@@ -446,7 +445,7 @@ fn crcs_are_the_administrators() {
         let mut peer = RawPeer::new(far, FAR);
         peer.listen(PORT);
         let device_config = DeviceConfig { crc: policy, ..config(NEAR) };
-        let near = Device::start(boxed(near), &device_config, PollThread::default()).unwrap();
+        let near = Device::start(near, &device_config, PollThread::default()).unwrap();
         let end = End::new(&near);
         thread::scope(|scope| {
             let terms = Terms { rtr: RtrKinds::WRITE, ..Terms::initiator() };

@@ -6,7 +6,6 @@ use std::thread;
 
 use crate::common::raw::RawPeer;
 use crate::common::{End, FAR, NEAR, PATIENCE, PORT, config, link};
-use warpline::link::boxed;
 use warpline::{ConnectConfig, Device, ListenConfig, PollThread, Revision, Status};
 
 const MARKERS: u8 = 0x80;
@@ -26,7 +25,7 @@ fn frame(key: &[u8; 16], flags: u8) -> Vec<u8> {
 fn transmit(initiator: bool, flags: u8) -> (u8, Vec<u8>) {
     let (ours, theirs) = link();
     let mut peer = RawPeer::new(theirs, FAR);
-    let device = Device::start(boxed(ours), &config(NEAR), PollThread::default()).unwrap();
+    let device = Device::start(ours, &config(NEAR), PollThread::default()).unwrap();
     let end = End::new(&device);
     thread::scope(|scope| {
         if initiator {

@@ -5,7 +5,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{End, FAR, NEAR, PATIENCE, PORT, Pair, config, link};
-use warpline::link::boxed;
 use warpline::{
     Access, BadRequest, Completion, CompletionKind, CompletionQueue, Device, ListenConfig, MemoryRegion,
     Operation, PostError, QpConfig, QpState, RnrPolicy, SendBatch, SendRequest, SharedQueuePair, Status,
@@ -229,8 +228,8 @@ fn silent_writes_are_silent() {
 #[test]
 fn an_application_polls_the_cores_itself() {
     let (near, far) = link();
-    let (near, mut near_driver) = Device::start_manual(boxed(near), &config(NEAR)).unwrap();
-    let (far, mut far_driver) = Device::start_manual(boxed(far), &config(FAR)).unwrap();
+    let (near, mut near_driver) = Device::start_manual(near, &config(NEAR)).unwrap();
+    let (far, mut far_driver) = Device::start_manual(far, &config(FAR)).unwrap();
     // Setting up waits for the cores, so it happens elsewhere.
     let (near_end, far_end) = near_driver.run(|| {
         far_driver.run(|| {

@@ -6,7 +6,6 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{End, FAR, PATIENCE, PORT, Pair, eventually, eventually_unused, link};
-use warpline::link::boxed;
 use warpline::{
     Access, CompletionQueue, ConnectConfig, CreateError, Device, DeviceConfig, ListenConfig, MemoryError,
     PollThread, QpConfig, QueuePairControl, Quotas, Status,
@@ -95,7 +94,7 @@ fn a_network_has_its_share_of_connections() {
     let start = |device, address: Ipv6Addr, quotas| {
         let config =
             DeviceConfig { duplicate_address_detection: false, quotas, ..DeviceConfig::new(address, 64) };
-        Device::start(boxed(device), &config, PollThread::default()).unwrap()
+        Device::start(device, &config, PollThread::default()).unwrap()
     };
     let near = start(near, near_address, Quotas::default());
     let far = start(far, far_address, Quotas { connections_per_network: 1, ..Quotas::default() });

@@ -53,7 +53,7 @@ fn start(end: SimDevice, queues: Queues, config: &DeviceConfig) -> Device {
 /// A near device of one core, and a far one of several.
 fn pair(queues: Queues) -> (Device, Device) {
     let (near, far) = link();
-    (Device::start(boxed(near), &config(NEAR), POLL).unwrap(), start(far, queues, &config(FAR)))
+    (Device::start(near, &config(NEAR), POLL).unwrap(), start(far, queues, &config(FAR)))
 }
 
 /// Connects `near` to `far`, of a device that `listener` belongs to. Returns the core of the far end.
@@ -114,7 +114,7 @@ fn a_device_opens_connections_at_every_core() {
     let (far, near) = link();
     // The device at the far address has one core, so that `End::connect` finds it.
     let (near, far) =
-        (start(near, Queues::One, &config(NEAR)), Device::start(boxed(far), &config(FAR), POLL).unwrap());
+        (start(near, Queues::One, &config(NEAR)), Device::start(far, &config(FAR), POLL).unwrap());
     let listener = far.listen(PORT, &ListenConfig::default()).unwrap();
     let mut ends = Vec::new();
     let wanted = [None, None, None, Some(1), Some(2), Some(2), Some(0)];
@@ -278,7 +278,7 @@ impl Polled {
         let (device, drivers) = Device::start_cores_manual(devices, &steering, &config(FAR)).unwrap();
         let flags = || (0..CORES).map(|_| AtomicBool::new(false)).collect::<Arc<[_]>>();
         let (stalled, ended) = (flags(), flags());
-        let poll = |(core, mut driver): (usize, CoreDriver<BoxedDevice<SimFrame>>)| {
+        let poll = |(core, mut driver): (usize, CoreDriver)| {
             let (stalled, ended) = (stalled.clone(), ended.clone());
             thread::spawn(move || {
                 while !ended[core].load(Ordering::Relaxed) {
@@ -328,7 +328,7 @@ impl Drop for Polled {
 #[test]
 fn a_stalled_core_stops_no_other() {
     let (near, far) = link();
-    let (near, far) = (Device::start(boxed(near), &config(NEAR), POLL).unwrap(), Polled::new(far));
+    let (near, far) = (Device::start(near, &config(NEAR), POLL).unwrap(), Polled::new(far));
     let ends = far.connect_all(&near);
     let memory = {
         // Memory that all cores have.
@@ -376,7 +376,7 @@ fn a_stalled_core_stops_no_other() {
 #[test]
 fn the_end_of_a_core_is_reported() {
     let (near, far) = link();
-    let (near, far) = (Device::start(boxed(near), &config(NEAR), POLL).unwrap(), Polled::new(far));
+    let (near, far) = (Device::start(near, &config(NEAR), POLL).unwrap(), Polled::new(far));
     let mut ends = far.connect_all(&near);
     far.end(1);
     loop {
@@ -474,7 +474,7 @@ fn a_start_that_fails_leaves_no_core() {
     let steering = steering(2);
     let dropped = Arc::<AtomicUsize>::default();
     let (_near, far) = link();
-    let tap = |device| boxed(Tap::new(device, SlowToDrop(dropped.clone()), &TapConfig::default()).unwrap());
+    let tap = |device| Tap::new(device, SlowToDrop(dropped.clone()), &TapConfig::default()).unwrap();
     let taps = devices(far, Queues::One, &steering).into_iter().map(tap).collect();
     let polls = [POLL, PollThread { lcore: Some(100_000), ..POLL }];
     let refused = Device::start_cores(taps, &steering, &config(FAR), &polls).unwrap_err();

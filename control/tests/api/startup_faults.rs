@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::common::raw::RawPeer;
 use crate::common::{End, FAR, NEAR, PATIENCE, PORT, config, eventually_unused, link};
-use warpline::link::boxed;
 use warpline::{
     AcceptError, AnswerError, ConnectConfig, ConnectError, Device, ListenConfig, Listener, Peer, PollThread,
     QpState, Revision, StartupFault,
@@ -45,7 +44,7 @@ fn revision_1(private_data: &[u8]) -> ConnectConfig {
 }
 
 fn listen(device: SimDevice, config_of: &ListenConfig) -> (Device, Listener) {
-    let far = Device::start(boxed(device), &config(FAR), PollThread::default()).unwrap();
+    let far = Device::start(device, &config(FAR), PollThread::default()).unwrap();
     let listener = far.listen(PORT, config_of).unwrap();
     (far, listener)
 }
@@ -195,7 +194,7 @@ fn tell_initiator(octets: &[u8]) -> ConnectError {
     let (near, far) = link();
     let mut peer = RawPeer::new(far, FAR);
     peer.listen(PORT);
-    let near = Device::start(boxed(near), &config(NEAR), PollThread::default()).unwrap();
+    let near = Device::start(near, &config(NEAR), PollThread::default()).unwrap();
     let end = End::new(&near);
     let error = thread::scope(|scope| {
         let connecting = scope.spawn(end.connecting_with(&revision_1(b"hello")));
@@ -244,7 +243,7 @@ fn a_fin_instead_of_a_reply_is_a_fault() {
     let (near, far) = link();
     let mut peer = RawPeer::new(far, FAR);
     peer.listen(PORT);
-    let near = Device::start(boxed(near), &config(NEAR), PollThread::default()).unwrap();
+    let near = Device::start(near, &config(NEAR), PollThread::default()).unwrap();
     let end = End::new(&near);
     thread::scope(|scope| {
         let connecting = scope.spawn(end.connecting_with(&revision_1(b"")));

@@ -6,7 +6,6 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{End, FAR, NEAR, PATIENCE, PORT, Pair, eventually, eventually_unused};
-use warpline::link::boxed;
 use warpline::{
     Access, CloseError, CloseReason, ConnectConfig, ConnectError, Device, Direction, ListenConfig,
     ListenError, PollThread, PostError, QpState, QueuePairControl, ReadDepths, Revision, Status,
@@ -151,8 +150,8 @@ fn an_abort_and_a_drop_are_told_apart() {
 #[test]
 fn a_stopped_device_says_so() {
     let (near, far) = crate::common::link();
-    let (near, mut driver) = Device::start_manual(boxed(near), &crate::common::config(NEAR)).unwrap();
-    let far = Device::start(boxed(far), &crate::common::config(FAR), PollThread::default()).unwrap();
+    let (near, mut driver) = Device::start_manual(near, &crate::common::config(NEAR)).unwrap();
+    let far = Device::start(far, &crate::common::config(FAR), PollThread::default()).unwrap();
     let listener = far.listen_streams(PORT, &TcpListenConfig::default()).unwrap();
     let config = StreamConfig::default();
     let stream = driver.run(|| near.connect_stream((FAR, PORT).into(), &config)).unwrap();
@@ -285,7 +284,7 @@ fn what_is_lost_around_the_switch_is_recovered() {
             EndConfig { outbound: bad, ..EndConfig::b() },
         );
         let start = |device, address| {
-            Device::start(boxed(device), &crate::common::config(address), PollThread::default()).unwrap()
+            Device::start(device, &crate::common::config(address), PollThread::default()).unwrap()
         };
         let (near, far) = (start(near, NEAR), start(far, FAR));
         let (near_stream, far_stream) = streams(&near, &far);

@@ -4,7 +4,6 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{End, FAR, NEAR, PATIENCE, PORT, Pair, config, eventually, eventually_unused, link};
-use warpline::link::boxed;
 use warpline::{
     Advertisement, CloseError, CloseReason, CompletionKind, ConnectConfig, Device, ListenConfig, PollThread,
     PostError, QpConfig, QpState, Status, StreamError,
@@ -288,8 +287,8 @@ fn the_order_of_dropping_does_not_matter() {
 #[test]
 fn a_driver_that_goes_takes_the_device_along() {
     let (near, far) = link();
-    let (device, mut driver) = Device::start_manual(boxed(near), &config(NEAR)).unwrap();
-    let far = Device::start(boxed(far), &config(FAR), PollThread::default()).unwrap();
+    let (device, mut driver) = Device::start_manual(near, &config(NEAR)).unwrap();
+    let far = Device::start(far, &config(FAR), PollThread::default()).unwrap();
     let listener = far.listen(PORT, &ListenConfig::default()).unwrap();
     let far_end = End::new(&far);
     let far_qp = far_end.control();

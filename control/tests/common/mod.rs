@@ -7,8 +7,6 @@ pub mod raw;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
-
-use warpline::link::boxed;
 use warpline::{
     Access, Completion, CompletionQueue, ConnectConfig, ConnectError, Connected, Device, DeviceConfig,
     ListenConfig, MemoryRegion, PollThread, ProtectionDomain, QpConfig, QueuePair, QueuePairControl,
@@ -56,7 +54,7 @@ impl Pair {
         let start = |device, address| {
             let mut config = config(address);
             change(&mut config);
-            Device::start(boxed(device), &config, PollThread::default()).unwrap()
+            Device::start(device, &config, PollThread::default()).unwrap()
         };
         Self { near: start(near, NEAR), far: start(far, FAR), network }
     }

@@ -45,6 +45,7 @@ mod active_open;
 mod commands;
 mod config;
 mod connection_commands;
+mod core_frame;
 mod demultiplexing;
 mod deregistration;
 mod doorbells;
@@ -98,6 +99,8 @@ use tables::{Tables, Usage};
 
 pub use crate::net::place::Place;
 pub use config::Config;
+pub use core_frame::CoreFrame;
+pub use poll::PollLoop;
 
 /// One poll loop and everything it owns.
 pub struct Core<D: Device> {

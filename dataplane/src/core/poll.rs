@@ -6,13 +6,56 @@
 //! until which the next ones find nothing either, unless something comes: a command, a doorbell, a frame, a
 //! note of another core. So the next ones ask for these alone.
 
-use crate::cold;
-use crate::device::Device;
-use crate::limits;
-use crate::time::Instant;
+use std::sync::Arc;
 
 use super::Core;
 use super::doorbells::RungDoorbells;
+use super::tables::Usage;
+use crate::cold;
+use crate::device::{Device, RxInterrupt};
+use crate::limits;
+use crate::statistics::Statistics;
+use crate::time::Instant;
+use crate::waker::Waker;
+
+/// A core on whatever device, for what drives it. Its methods are those of [`Core`].
+pub trait PollLoop: Send {
+    /// As [`Core::poll_once`].
+    fn poll_once(&mut self, now: Instant) -> bool;
+
+    /// As [`Core::poll_run_to_completion`].
+    fn poll_run_to_completion(&mut self, now: Instant) -> bool;
+
+    /// As [`Core::has_scheduled`].
+    fn has_scheduled(&self) -> bool;
+
+    /// As [`Core::next_deadline`].
+    fn next_deadline(&self) -> Instant;
+
+    /// As [`Core::clear_news`].
+    fn clear_news(&mut self) -> bool;
+
+    /// As [`Core::has_waiting_events`].
+    fn has_waiting_events(&self) -> bool;
+
+    /// As [`Core::wake_on_arrival`].
+    fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool;
+
+    /// As [`Core::rx_interrupt`].
+    fn rx_interrupt(&self) -> Option<RxInterrupt<'_>>;
+
+    /// As [`Core::enable_rx_interrupt`].
+    fn enable_rx_interrupt(&mut self) -> bool;
+
+    /// As [`Core::disable_rx_interrupt`].
+    fn disable_rx_interrupt(&mut self);
+
+    /// As [`Core::statistics`].
+    fn statistics(&self) -> Statistics;
+
+    /// As [`Core::usage`].
+    fn usage(&self) -> Usage;
+}
 
 impl<D: Device> Core<D> {
     /// Does everything there is to do at `now`: what has arrived is answered before this returns. Returns
@@ -194,5 +237,55 @@ impl<D: Device> Core<D> {
         let of_connections =
             self.endpoints.table.next_deadline().min(self.handshakes.left_ports.next_deadline());
         self.host.next_deadline().min(of_connections)
+    }
+}
+
+impl<D: Device + Send> PollLoop for Core<D> {
+    fn poll_once(&mut self, now: Instant) -> bool {
+        Self::poll_once(self, now)
+    }
+
+    fn poll_run_to_completion(&mut self, now: Instant) -> bool {
+        Self::poll_run_to_completion(self, now)
+    }
+
+    fn has_scheduled(&self) -> bool {
+        Self::has_scheduled(self)
+    }
+
+    fn next_deadline(&self) -> Instant {
+        Self::next_deadline(self)
+    }
+
+    fn clear_news(&mut self) -> bool {
+        Self::clear_news(self)
+    }
+
+    fn has_waiting_events(&self) -> bool {
+        Self::has_waiting_events(self)
+    }
+
+    fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
+        Self::wake_on_arrival(self, waker)
+    }
+
+    fn rx_interrupt(&self) -> Option<RxInterrupt<'_>> {
+        Self::rx_interrupt(self)
+    }
+
+    fn enable_rx_interrupt(&mut self) -> bool {
+        Self::enable_rx_interrupt(self)
+    }
+
+    fn disable_rx_interrupt(&mut self) {
+        Self::disable_rx_interrupt(self);
+    }
+
+    fn statistics(&self) -> Statistics {
+        Self::statistics(self)
+    }
+
+    fn usage(&self) -> Usage {
+        Self::usage(self)
     }
 }

@@ -1,8 +1,8 @@
 //! Devices behind a pointer: their kind is not known when the poll loop is compiled.
 //!
-//! The poll loop is generic over its device, and all of the stack is compiled for each. A program that wraps
-//! what it has opened, or opens this or that, may have one loop for all devices with the same frames. A core
-//! asks its device for bursts, a few times in a poll, so the pointer costs next to nothing.
+//! A [core](crate::core::PollLoop) that control starts has its device so: there is one poll loop for all
+//! devices with the same frames. It asks its device for bursts, a few times in a poll, and the pointer costs
+//! a few instructions of each.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Devices: sources and sinks of frames. `Device` is a trait with static dispatch: DPDK ports, packet sockets
-//! and the simulated network are devices, and so are the capture tap and the fault injector, which wrap
-//! another device, and devices behind a [pointer](boxed).
+//! Devices: sources and sinks of frames. DPDK ports, packet sockets and the simulated network are devices,
+//! and so are the capture tap and the fault injector, which wrap another device, and devices behind a
+//! [pointer](boxed).
 //!
 //! # Super-frames
 //!

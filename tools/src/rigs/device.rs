@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
-use warpline::link::boxed;
 use warpline::open::{DpdkDevice, OpenedPorts};
 use warpline::{CrcPolicy, Device, DeviceConfig, DeviceName, DropCause, PollThread, Statistics, open};
 use warpline_dataplane::device::spread::{Queues, SteeringWatch};
@@ -128,7 +127,7 @@ impl Starting<'_> {
             None => Device::start(port, &self.config, poll),
             Some(file) => {
                 let tap = captured(port, file, self.name.kind().word()).map_err(Failure::local)?;
-                Device::start(boxed(tap), &self.config, poll)
+                Device::start(tap, &self.config, poll)
             }
         };
         let device = started.map_err(Failure::local)?;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use crossbeam::channel::Receiver;
 use fastrand::Rng;
-use warpline_dataplane::core::Config;
 use warpline_dataplane::core::tables::{Tables, Usage};
-use warpline_dataplane::core::testing::SimulatedCore;
-use warpline_dataplane::device::sim::SimDevice;
+use warpline_dataplane::core::{Config, CoreFrame, PollLoop};
+use warpline_dataplane::device::boxed::boxed;
+use warpline_dataplane::device::sim::{SimDevice, SimFrame};
 use warpline_dataplane::memory::ProtectionDomainId;
 use warpline_dataplane::net::addresses::Addresses;
 use warpline_dataplane::qp::async_event::AsyncEvents;
@@ -42,7 +42,7 @@ pub(super) struct HostConfig {
 /// A core, its engine, and their rings.
 pub(super) struct Host {
     pub(super) engine: Engine,
-    core: Box<SimulatedCore>,
+    core: Box<dyn PollLoop>,
     rings: Rings,
     cost: Cost,
 }
@@ -129,7 +129,7 @@ impl Host {
             events: Arc::new(AsyncEvents::new(None)),
             random: KeyedSequence::new(key.to_le_bytes()),
         });
-        let core = Box::new(SimulatedCore::new(device, config, rings.clone(), tables));
+        let core = SimFrame::poll_loop(boxed(device), config, rings.clone(), tables, None);
         Self { engine, core, rings, cost: Cost::default() }
     }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use warpline_dataplane::core::testing::SimulatedCore;
+use warpline_dataplane::core::PollLoop;
 use warpline_dataplane::limits;
 use warpline_dataplane::qp::shared::Doorbells;
 use warpline_dataplane::ring::Rings;
@@ -35,7 +35,7 @@ impl Alarm {
 
 /// A core, the rings between it and control, and the thread that polls it.
 pub(super) struct CoreThread {
-    pub(super) core: SimulatedCore,
+    pub(super) core: Box<dyn PollLoop>,
     pub(super) rings: Rings,
     /// Until then it does nothing.
     pub(super) stalls_until: Instant,
@@ -53,7 +53,7 @@ pub(super) fn rings(alarm: Option<&Alarm>) -> Rings {
 
 impl CoreThread {
     /// Returns a thread that polls `core` and has the `alarm` of its `rings`.
-    pub(super) fn new(mut core: SimulatedCore, rings: Rings, alarm: Option<Alarm>) -> Self {
+    pub(super) fn new(mut core: Box<dyn PollLoop>, rings: Rings, alarm: Option<Alarm>) -> Self {
         let sleep = alarm.map(|Alarm { waker, bell }| {
             assert!(core.wake_on_arrival(&waker), "frames of a simulated link wake");
             Sleep { waker, bell, until: Instant::ZERO }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use crossbeam::channel::Receiver;
 use fastrand::Rng;
 use warpline_dataplane::core::tables::{Tables, Usage};
-use warpline_dataplane::core::testing::SimulatedCore;
-use warpline_dataplane::core::{Config, Place};
-use warpline_dataplane::device::sim::SimDevice;
+use warpline_dataplane::core::{Config, CoreFrame, Place};
+use warpline_dataplane::device::boxed::boxed;
+use warpline_dataplane::device::sim::{SimDevice, SimFrame};
 use warpline_dataplane::device::spread::{Queues, spread};
 use warpline_dataplane::memory::Claims;
 use warpline_dataplane::net::addresses::Addresses;
@@ -350,7 +350,7 @@ fn cores(
     if draw.cores == 1 {
         let alarm = alarm();
         let rings = rings(alarm.as_ref());
-        let core = SimulatedCore::new(device, config.clone(), rings.clone(), tables);
+        let core = SimFrame::poll_loop(boxed(device), config.clone(), rings.clone(), tables, None);
         return (vec![CoreThread::new(core, rings, alarm)], None, None);
     }
     let mut rng = Rng::with_seed(draw.secret[0]);
@@ -360,7 +360,7 @@ fn cores(
     let placed = |(device, place)| {
         let alarm = alarm();
         let rings = rings(alarm.as_ref());
-        let core = SimulatedCore::placed(device, config.clone(), rings.clone(), tables, place);
+        let core = SimFrame::poll_loop(boxed(device), config.clone(), rings.clone(), tables, Some(place));
         CoreThread::new(core, rings, alarm)
     };
     let devices = spread(device.queues(&steering), Queues::PerCore, &steering);

@@ -109,8 +109,6 @@ pub(super) fn unlisten(devices: &[Device], listening: Vec<Arc<ListeningAt>>) {
 mod tests {
     use std::net::SocketAddr;
     use std::time::{Duration, Instant};
-
-    use warpline_dataplane::device::boxed::boxed;
     use warpline_dataplane::device::sim::{self, EndConfig};
 
     use super::*;
@@ -126,7 +124,7 @@ mod tests {
     fn devices() -> (Device, Device) {
         let (near, far) = sim::link(1, EndConfig::a(), EndConfig::b());
         let start = |device, address: [u8; 4]| {
-            Device::start(boxed(device), &DeviceConfig::new(address, 24), PollThread::default()).unwrap()
+            Device::start(device, &DeviceConfig::new(address, 24), PollThread::default()).unwrap()
         };
         (start(near, [198, 18, 0, 1]), start(far, FAR))
     }
@@ -178,7 +176,7 @@ mod tests {
     #[test]
     fn only_the_end_of_a_device_is_its_removal() {
         let (device, _peer) = sim::link(1, EndConfig::a(), EndConfig::b());
-        let (device, mut driver) = Device::start_manual(boxed(device), &DeviceConfig::new(FAR, 24)).unwrap();
+        let (device, mut driver) = Device::start_manual(device, &DeviceConfig::new(FAR, 24)).unwrap();
         let channel = EventChannel::new([device.clone()]).unwrap();
         let begin = |port| {
             let id = channel.create_id().number();

@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use warpline_dataplane::device::boxed::{BoxedDevice, boxed};
-use warpline_dataplane::device::sim::{self, EndConfig, SimDevice, SimFrame};
+use warpline_dataplane::device::sim::{self, EndConfig, SimDevice};
 
 use crate::cm::{EventChannel, EventKind, Id, IdNumber};
 use crate::{
@@ -21,7 +20,7 @@ const PORT: u16 = 4711;
 /// A device, and what drives it.
 struct Host {
     device: Device,
-    core: CoreDriver<BoxedDevice<SimFrame>>,
+    core: CoreDriver,
     control: ControlDriver,
     channel: EventChannel,
     domain: ProtectionDomain,
@@ -31,7 +30,7 @@ struct Host {
 impl Host {
     fn new(link: SimDevice, address: [u8; 4]) -> Self {
         let config = DeviceConfig { duplicate_address_detection: false, ..DeviceConfig::new(address, 24) };
-        let (device, mut core, control) = Device::start_polled(boxed(link), &config).unwrap();
+        let (device, mut core, control) = Device::start_polled(link, &config).unwrap();
         let channel = EventChannel::new([device.clone()]).unwrap();
         let domain = device.protection_domain();
         // The core answers, and this thread polls it: another one waits.

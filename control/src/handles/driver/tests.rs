@@ -7,10 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-
-use warpline_dataplane::device::boxed::boxed;
 use warpline_dataplane::device::sim::{self, End, EndConfig, SimDevice, SimFrame};
-use warpline_dataplane::device::{Capabilities, Device as _, RxInterrupt, RxTrigger};
+use warpline_dataplane::device::{self, Capabilities, Device as _, RxInterrupt, RxTrigger};
 use warpline_dataplane::waker::Waker;
 use warpline_dataplane::wire::ethernet::MacAddress;
 
@@ -29,7 +27,7 @@ const PORT: u16 = 4711;
 /// A device that does not report when frames arrive, as most ports.
 pub(in crate::handles) struct Unannounced(pub(in crate::handles) SimDevice);
 
-impl warpline_dataplane::device::Device for Unannounced {
+impl device::Device for Unannounced {
     type Frame = SimFrame;
 
     fn capabilities(&self) -> Capabilities {
@@ -80,11 +78,7 @@ pub(in crate::handles) fn per_second(count: u64, begin: Instant) -> f64 {
 }
 
 /// Polls on this thread until `stop`; returns its CPU time in clock ticks per second.
-fn polled<D: warpline_dataplane::device::Device>(
-    driver: CoreDriver<D>,
-    idle: Idle,
-    stop: &AtomicBool,
-) -> f64 {
+fn polled(driver: CoreDriver, idle: Idle, stop: &AtomicBool) -> f64 {
     let (begin, before) = (Instant::now(), cpu_ticks("thread-self"));
     driver::poll(driver, idle, || stop.load(Ordering::Acquire));
     per_second(cpu_ticks("thread-self") - before, begin)
@@ -92,8 +86,8 @@ fn polled<D: warpline_dataplane::device::Device>(
 
 /// Ticks that the poll thread of an idle device that listens uses in a second, and how often its control
 /// thread wakes.
-fn cost_of_a_second<D: warpline_dataplane::device::Device + Send>(device: D, idle: Idle) -> (f64, f64) {
-    let (device, driver) = Device::start_manual(boxed(device), &DeviceConfig::new(FAR, 24)).unwrap();
+fn cost_of_a_second(device: impl device::Device<Frame = SimFrame> + Send, idle: Idle) -> (f64, f64) {
+    let (device, driver) = Device::start_manual(device, &DeviceConfig::new(FAR, 24)).unwrap();
     let _listener = device.listen(PORT, &ListenConfig::default()).unwrap();
     let (stop, waker) = (AtomicBool::new(false), driver.waker());
     thread::scope(|scope| {
@@ -163,8 +157,8 @@ impl Ends {
     }
 }
 
-fn start<D: warpline_dataplane::device::Device + Send>(device: D, address: [u8; 4]) -> Device {
-    Device::start(boxed(device), &DeviceConfig::new(address, 24), PollThread::default()).unwrap()
+fn start(device: impl device::Device<Frame = SimFrame> + Send, address: [u8; 4]) -> Device {
+    Device::start(device, &DeviceConfig::new(address, 24), PollThread::default()).unwrap()
 }
 
 /// Waits until the core's thread is marked asleep.
@@ -180,7 +174,7 @@ fn asleep(waker: &Waker) {
 #[test]
 fn what_comes_wakes_a_core_that_sleeps() {
     let (near, far) = sim::link(1, EndConfig::a(), EndConfig::b());
-    let (far, driver) = Device::start_manual(boxed(far), &DeviceConfig::new(FAR, 24)).unwrap();
+    let (far, driver) = Device::start_manual(far, &DeviceConfig::new(FAR, 24)).unwrap();
     let (stop, waker) = (AtomicBool::new(false), driver.waker());
     thread::scope(|scope| {
         let polling = scope.spawn(|| driver::poll(driver, Idle::Sleep, || stop.load(Ordering::Acquire)));
@@ -278,7 +272,7 @@ impl Interrupting {
     }
 }
 
-impl warpline_dataplane::device::Device for Interrupting {
+impl device::Device for Interrupting {
     type Frame = SimFrame;
 
     fn capabilities(&self) -> Capabilities {
@@ -326,8 +320,7 @@ fn interrupts_wake_a_core_that_sleeps() {
     const ROUNDS: u64 = 1000;
     let (near, far) = sim::link(1, EndConfig::a(), EndConfig::b());
     let near = start(Interrupting::new(near), NEAR);
-    let (far, driver) =
-        Device::start_manual(boxed(Interrupting::new(far)), &DeviceConfig::new(FAR, 24)).unwrap();
+    let (far, driver) = Device::start_manual(Interrupting::new(far), &DeviceConfig::new(FAR, 24)).unwrap();
     let (stop, waker) = (AtomicBool::new(false), driver.waker());
     let (send_task, task) = std::sync::mpsc::channel();
     thread::scope(|scope| {
@@ -367,7 +360,7 @@ fn waiting_threads_leave_the_cpu_to_others() {
     let ticks = per_second(cpu_ticks("thread-self") - before, begin);
     assert!(ticks < IDLE_TICKS, "{ticks} hundredths of a second for a completion");
     let (_, far) = sim::link(1, EndConfig::a(), EndConfig::b());
-    let (_device, mut driver) = Device::start_manual(boxed(far), &DeviceConfig::new(FAR, 24)).unwrap();
+    let (_device, mut driver) = Device::start_manual(far, &DeviceConfig::new(FAR, 24)).unwrap();
     let (begin, before) = (Instant::now(), cpu_ticks("thread-self"));
     driver.run(|| thread::sleep(SECOND));
     let ticks = per_second(cpu_ticks("thread-self") - before, begin);

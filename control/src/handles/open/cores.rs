@@ -3,8 +3,8 @@
 use core::convert::Infallible;
 use std::sync::Arc;
 
+use warpline_dataplane::core::CoreFrame;
 use warpline_dataplane::device;
-use warpline_dataplane::device::boxed::{BoxedDevice, boxed};
 use warpline_dataplane::device::spread::{Queues, Spread, spread};
 use warpline_dataplane::limits::CORES_MAX;
 use warpline_dataplane::steering::Steering;
@@ -97,21 +97,11 @@ impl<D: device::Device> OpenedDevices<D> {
         self.devices.pop().ok_or(OpenError::NoQueue(self.port))
     }
 
-    /// Returns the same, with each device behind a pointer: a single core has the poll loop that one of
-    /// several has.
-    pub(super) fn boxed(self) -> OpenedDevices<BoxedDevice<D::Frame>>
-    where
-        D: Send,
-    {
-        let Self { devices, steering, queues, port, node, warnings } = self;
-        let devices = devices.into_iter().map(boxed).collect();
-        OpenedDevices { devices, steering, queues, port, node, warnings }
-    }
-
     /// Starts a core on each device, with a thread that polls it as its place in `polls` says.
     pub(super) fn start(self, config: &DeviceConfig, polls: &[PollThread]) -> Result<Device, OpenError>
     where
         D: Send,
+        D::Frame: CoreFrame,
     {
         let warnings = self.warnings.iter().cloned().chain(self.warning()).collect();
         let device = if let [poll] = *polls {
@@ -131,6 +121,7 @@ impl<D: device::Device> OpenedDevices<D> {
     ) -> Result<(Device, Turns), OpenError>
     where
         D: Send,
+        D::Frame: CoreFrame,
     {
         let warnings = core::mem::take(&mut self.warnings);
         let (device, turns) = Device::start_shared(self.into_only()?, config, poll)?;

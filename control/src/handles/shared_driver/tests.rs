@@ -6,8 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
-
-use warpline_dataplane::device::boxed::boxed;
 use warpline_dataplane::device::sim::{self, EndConfig, SimDevice, SimFrame};
 use warpline_dataplane::device::{self, Capabilities, RxInterrupt, RxTrigger};
 use warpline_dataplane::time::{self, SECOND};
@@ -41,7 +39,12 @@ struct Host {
 }
 
 impl Host {
-    fn new<D: device::Device + Send>(link: D, address: [u8; 4], idle: Idle, away_times: AwayTimes) -> Self {
+    fn new<D: device::Device<Frame = SimFrame> + Send>(
+        link: D,
+        address: [u8; 4],
+        idle: Idle,
+        away_times: AwayTimes,
+    ) -> Self {
         let (device, turns) = start(link, address, idle, away_times);
         let (domain, completions) = (device.protection_domain(), CompletionQueue::new(64));
         let memory = domain.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
@@ -50,14 +53,14 @@ impl Host {
     }
 }
 
-fn start<D: device::Device + Send>(
-    link: D,
+fn start(
+    link: impl device::Device<Frame = SimFrame> + Send,
     address: [u8; 4],
     idle: Idle,
     away_times: AwayTimes,
 ) -> (Device, Turns) {
     let config = DeviceConfig { duplicate_address_detection: false, ..DeviceConfig::new(address, 24) };
-    Device::start_shared_away(boxed(link), &config, PollThread { lcore: None, idle }, away_times).unwrap()
+    Device::start_shared_away(link, &config, PollThread { lcore: None, idle }, away_times).unwrap()
 }
 
 /// Two devices, whose queue pairs are connected.
@@ -72,7 +75,7 @@ impl Ends {
     }
 
     /// Returns them on devices that `wrap` makes of the ends of a link.
-    fn on<D: device::Device + Send>(idle: Idle, wrap: impl Fn(SimDevice) -> D) -> Self {
+    fn on<D: device::Device<Frame = SimFrame> + Send>(idle: Idle, wrap: impl Fn(SimDevice) -> D) -> Self {
         let (near, far) = sim::link(1, EndConfig::a(), EndConfig::b());
         let near = Host::new(wrap(near), NEAR, idle, AwayTimes::default());
         let far = Host::new(wrap(far), FAR, idle, AwayTimes::default());
