@@ -157,9 +157,11 @@ impl Wire {
 
     fn has_given_up_one(&self, host: usize, peer: usize, speaks_mpa: bool) -> bool {
         self.halves.iter().any(|(flow, half)| {
-            let other = self.halves.get(&flow.reversed()).filter(|other| half.talks_to(other));
-            let is_theirs = half.host == host && other.is_some_and(|other| other.host == peer);
-            is_theirs && half.speaks_mpa() == speaks_mpa && half.has_given_up()
+            let is_of = |other: &Half| other.host == peer && half.talks_to(other);
+            half.host == host
+                && half.speaks_mpa() == speaks_mpa
+                && half.has_given_up()
+                && self.halves.get(&flow.reversed()).is_some_and(is_of)
         })
     }
 

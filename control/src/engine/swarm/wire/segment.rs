@@ -206,11 +206,12 @@ fn be32(octets: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]])
 }
 
-/// The sum of 16-bit words (RFC 1071 §1); an odd last octet is the high half of a word.
+/// The sum of 16-bit words (RFC 1071 §1), two at a time (§2 C); an odd last octet is the high half of a word.
 fn sum(octets: &[u8]) -> u64 {
-    let words = octets.chunks_exact(2);
-    let last = words.remainder().first().map_or(0, |octet| u64::from(*octet) << 8);
-    words.map(|word| u64::from(u16::from_be_bytes([word[0], word[1]]))).sum::<u64>() + last
+    let (pairs, rest) = octets.as_chunks();
+    let mut last = [0; 4];
+    last[..rest.len()].copy_from_slice(rest);
+    pairs.iter().chain([&last]).map(|pair| u64::from(u32::from_be_bytes(*pair))).sum()
 }
 
 const fn fold(mut total: u64) -> u16 {
