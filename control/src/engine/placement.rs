@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use warpline_dataplane::limits;
@@ -56,9 +57,21 @@ impl Placement {
         let is_unplaced = self.check_port(polled, port, core)?;
         if let Some(steering) = self.steering.as_ref().filter(|_| is_unplaced) {
             self.listeners.insert(port, core);
-            steering.restrict(port, core);
+            if may_be_of_one_core(port) {
+                steering.restrict(port, core);
+            }
         }
         Ok(())
+    }
+
+    /// Gives the cores in turn the ports from which they open connections, for good, whoever the peer is. For
+    /// a device that has few: what their hash selects may leave a core without any.
+    pub(crate) fn share_out(&self, ports: RangeInclusive<u16>) {
+        let Some(steering) = &self.steering else { return };
+        for (port, core) in ports.zip((0..steering.cores()).cycle()) {
+            debug_assert!(!may_be_of_one_core(port), "port {port} may be that of a listener of one core");
+            steering.restrict(port, Some(core));
+        }
     }
 
     /// Checks that `port` can be that of a listener of `core`, or of all cores without. Returns true if none
@@ -172,6 +185,47 @@ mod tests {
     }
 
     const REMOTE: ([u8; 4], u16) = ([198, 18, 0, 2], 7471);
+
+    /// What the low bits of a port change in its hash may be nothing that tells cores apart.
+    #[test]
+    fn every_core_has_some_of_few_ports() {
+        const FEW: RangeInclusive<u16> = 61_000..=61_127;
+        let mut without = 0;
+        for (seed, cores) in (0..300).zip([2, 3, 4, 8, 64].into_iter().cycle()) {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let steering = Arc::new(Steering::new(cores, 512, |key| rng.fill(key)));
+            let placement = Placement::new(Some(steering.clone()), Addresses::new());
+            let ports_by_core = || {
+                let mut owned = vec![0; cores.into()];
+                for port in FEW {
+                    let local = SocketAddr::from(([198, 18, 0, 1], port));
+                    owned[usize::from(steering.owner(&Flow::new(REMOTE.into(), local).unwrap()))] += 1;
+                }
+                owned
+            };
+            without += u32::from(ports_by_core().contains(&0));
+            placement.share_out(FEW);
+            let (least, most) = (128 / usize::from(cores), 128_usize.div_ceil(cores.into()));
+            let owned = ports_by_core();
+            assert!(owned.iter().all(|count| (least..=most).contains(count)), "seed {seed}: {owned:?}");
+        }
+        assert!(without > 10, "keys that leave a core without a port: {without}");
+    }
+
+    /// A listener at such a port has the connections that come to its core, and they stay there.
+    #[test]
+    fn a_listener_leaves_a_shared_out_port_to_its_core() {
+        let mut placement = placement(3);
+        let owner = |placement: &Placement| {
+            let local = SocketAddr::from(([198, 18, 0, 1], 61_001));
+            placement.steering.as_ref().unwrap().owner(&Flow::new(REMOTE.into(), local).unwrap())
+        };
+        assert_ne!(owner(&placement), 1, "by its hash it is another's");
+        placement.share_out(61_000..=61_002);
+        assert_eq!(owner(&placement), 1);
+        placement.place_listener(CoreSet::first(3), 61_001, None).unwrap();
+        assert_eq!(owner(&placement), 1);
+    }
 
     #[test]
     fn cores_take_turns_and_one_that_has_ended_is_passed_over() {

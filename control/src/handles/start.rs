@@ -361,7 +361,14 @@ impl Assembly {
             Presence::Own => None,
             Presence::Shared => Some(HeldPorts::new(own())?),
         };
-        let ports = held_ports.as_ref().map_or(limits::EPHEMERAL_PORTS, HeldPorts::of_active_opens);
+        let ports = match &held_ports {
+            None => limits::EPHEMERAL_PORTS,
+            Some(held) => {
+                let (first, last) = held.of_active_opens();
+                placement.share_out(first..=last);
+                (first, last)
+            }
+        };
         let event_fd = Arc::new(EventFd::new().map_err(StartError::EventFd)?);
         let control = UnstartedControl {
             waker: Arc::default(),
