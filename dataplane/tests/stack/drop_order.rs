@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::common::raw::{OUR_MAC, PEER_ISS, PEER_MAC, PEER_PORT};
 use crate::common::{PORT, WINDOW_OCTETS, address};
-use warpline_dataplane::core::{Config, Core};
+use warpline_dataplane::core::tables::Tables;
+use warpline_dataplane::core::{Config, CoreFrame, PollLoop};
+use warpline_dataplane::device::boxed::boxed;
 use warpline_dataplane::device::sim::{self, End, EndConfig, SimDevice, SimFrame};
 use warpline_dataplane::device::{Capabilities, ChecksumRequest, Device, Frame, ReceivedChecksums};
 use warpline_dataplane::net::neighbours::StaticNeighbour;
@@ -91,6 +93,9 @@ impl Frame for NoticingFrame {
     }
 }
 
+/// Its poll loop is compiled here.
+impl CoreFrame for NoticingFrame {}
+
 impl Device for Noticing {
     type Frame = NoticingFrame;
 
@@ -175,9 +180,10 @@ fn frames_go_before_their_device() {
     let rings = Rings::new();
     let mut config = Config { window_bytes: WINDOW_OCTETS, ..Config::new(address(1).into(), 24, [1, 2]) };
     config.neighbours.push(StaticNeighbour { address: address(2).into(), mac: PEER_MAC });
-    let mut core = Core::new(device, config, rings.clone());
+    let (device, tables) = (boxed(device), Tables::default());
+    let mut core = NoticingFrame::poll_loop(device, config, rings.clone(), tables, None);
     let mut now = Instant::from_nanos(1);
-    let mut turn = |core: &mut Core<Noticing>, octets: Option<Vec<u8>>| {
+    let mut turn = |core: &mut Box<dyn PollLoop>, octets: Option<Vec<u8>>| {
         if let Some(octets) = octets {
             let mut frame = peer.allocate().unwrap();
             frame.append(octets.len()).unwrap().copy_from_slice(&octets);
