@@ -10,7 +10,8 @@
 //! again until the local ports of active opens reach every entry of the table from any peer, which a few keys
 //! in a hundred miss, and the ports that a peer takes one after the other come to all cores.
 //!
-//! A listener may be restricted to a core. Its port then overrides the table.
+//! A listener may be restricted to a core. Its port then overrides the table; so do the ports that a device
+//! opens connections from where it has only a few, which are shared out among the cores.
 
 pub mod classify;
 pub mod toeplitz;
