@@ -64,8 +64,8 @@ impl Placement {
         Ok(())
     }
 
-    /// Gives the cores in turn the ports from which they open connections, for good, whoever the peer is. For
-    /// a device that has few: what their hash selects may leave a core without any.
+    /// Gives the cores in turn the ports from which they open connections, whoever the peer is. A port stays
+    /// with its core. For a device that has few: what their hash selects may leave a core without any.
     pub(crate) fn share_out(&self, ports: RangeInclusive<u16>) {
         let Some(steering) = &self.steering else { return };
         for (port, core) in ports.zip((0..steering.cores()).cycle()) {
