@@ -2,8 +2,9 @@
 //! The only test of its process: others would use memory meanwhile.
 
 use warpline_dataplane::core::tables::Tables;
-use warpline_dataplane::core::{Config, Core};
-use warpline_dataplane::device::sim::{self, EndConfig, SimDevice};
+use warpline_dataplane::core::{Config, CoreFrame, CoreSetup, PollLoop};
+use warpline_dataplane::device::boxed::boxed;
+use warpline_dataplane::device::sim::{self, EndConfig, SimFrame};
 use warpline_dataplane::qp::shared::Doorbells;
 use warpline_dataplane::ring::Rings;
 
@@ -19,14 +20,15 @@ fn resident_bytes() -> usize {
 }
 
 /// Returns the bytes of memory that a core with room for `connections` takes when it is created.
-fn bytes_of_core(connections: usize) -> (usize, Core<SimDevice>) {
+fn bytes_of_core(connections: usize) -> (usize, Box<dyn PollLoop>) {
     let (device, _peer) = sim::link(1, EndConfig::a(), EndConfig::b());
     let tables =
         Tables { connections, queue_pairs: connections, time_waits: 16 * connections, ..Tables::default() };
-    assert!(Core::<SimDevice>::table_bytes(&tables) > 2000 * connections);
+    assert!(tables.bytes() > 2000 * connections);
     let rings = Rings::with(Doorbells::new(connections).with_byte_streams(connections));
     let before = resident_bytes();
-    let core = Core::with_tables(device, Config::new([198, 18, 0, 1].into(), 24, [3, 4]), rings, tables);
+    let setup = CoreSetup::new(Config::new([198, 18, 0, 1].into(), 24, [3, 4]), rings).with_tables(tables);
+    let core = SimFrame::poll_loop(boxed(device), setup);
     (resident_bytes().saturating_sub(before), core)
 }
 

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 
 use crossbeam::channel;
 use warpline_dataplane::core::tables::Tables;
-use warpline_dataplane::core::{Config, Core, CoreFrame, Place};
+use warpline_dataplane::core::{Config, CoreFrame, CoreSetup, Place};
 use warpline_dataplane::device;
 use warpline_dataplane::device::boxed::{BoxedDevice, boxed};
 use warpline_dataplane::limits;
@@ -418,9 +418,13 @@ impl Assembly {
             .with_byte_streams(self.tables.connections)
             .with_waker(waker.clone());
         let rings = Rings::with(doorbells);
-        check_address_space(Core::<BoxedDevice<F>>::table_bytes(&self.tables))?;
+        check_address_space(self.tables.bytes())?;
         self.control.gathers &= device.capabilities().gather;
-        let core = F::poll_loop(device, config, rings.clone(), self.tables, place);
+        let mut setup = CoreSetup::new(config, rings.clone()).with_tables(self.tables);
+        if let Some(place) = place {
+            setup = setup.placed(place);
+        }
+        let core = F::poll_loop(device, setup);
         self.control.rings.push(rings);
         let (flags, control) = (self.control.flags.clone(), self.control.waker.clone());
         Ok(CoreDriver::new(number, core, waker, bell, flags, control))

@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use warpline_dataplane::core::{Config, Core};
-use warpline_dataplane::device::boxed::{BoxedDevice, boxed};
+use warpline_dataplane::core::{Config, CoreFrame, CoreSetup, PollLoop};
+use warpline_dataplane::device::boxed::boxed;
 use warpline_dataplane::device::sim::{SimDevice, SimFrame};
 use warpline_dataplane::ring::{AfterStream, Command, ConnectionId, Event, Rings};
 use warpline_dataplane::tcp::CloseReason;
@@ -14,7 +14,7 @@ use super::PATIENCE;
 
 /// A bare core with one connection that never leaves streaming mode.
 pub struct RawPeer {
-    core: Core<BoxedDevice<SimFrame>>,
+    core: Box<dyn PollLoop>,
     rings: Rings,
     connection: Option<ConnectionId>,
     /// Events of connections other than its current one.
@@ -32,7 +32,7 @@ impl RawPeer {
     pub fn new(device: SimDevice, address: Ipv4Addr) -> Self {
         let rings = Rings::new();
         let config = Config { window_bytes: 1 << 16, ..Config::new(address.into(), 24, [1, 2]) };
-        let core = Core::new(boxed(device), config, rings.clone());
+        let core = SimFrame::poll_loop(boxed(device), CoreSetup::new(config, rings.clone()));
         Self {
             core,
             rings,

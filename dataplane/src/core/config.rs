@@ -33,7 +33,7 @@ pub struct Config {
     /// Bytes a peer may have in flight on one connection.
     pub window_bytes: u32,
     /// First and last local port of connections this core opens. Cores that share an address must not share
-    /// ports, unless they are [placed](super::Core::placed) in one device; at a shared address no other
+    /// ports, unless they are [placed](super::CoreSetup::placed) in one device; at a shared address no other
     /// station may use them.
     pub ports: (u16, u16),
     /// How TCP behaves on its connections, unless a command says otherwise.

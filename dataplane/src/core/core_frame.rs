@@ -9,58 +9,30 @@
 #[cfg(feature = "dpdk")]
 use dpdk::Mbuf;
 
-use super::tables::Tables;
-use super::{Config, Core, Place, PollLoop};
+use super::{Core, CoreSetup, PollLoop};
 use crate::device::Frame;
 use crate::device::boxed::BoxedDevice;
 use crate::device::packet::PacketFrame;
 use crate::device::sim::SimFrame;
-use crate::ring::Rings;
 
 /// Frames that poll loops are compiled for. A crate that has frames of its own has this for them, as it is:
 /// their poll loop is compiled in the program that starts a core.
 pub trait CoreFrame: Frame {
-    /// Returns a core on a `device` of such frames: as [`Core::placed`] does with its `place` among the cores
-    /// of a device, if there are several, and as [`Core::with_tables`] otherwise.
-    fn poll_loop(
-        device: BoxedDevice<Self>,
-        config: Config,
-        rings: Rings,
-        tables: Tables,
-        place: Option<Place<Self>>,
-    ) -> Box<dyn PollLoop>
+    /// Returns a core on a `device` of such frames, as [`Core::new`] does.
+    fn poll_loop(device: BoxedDevice<Self>, setup: CoreSetup<Self>) -> Box<dyn PollLoop>
     where
         Self: Sized,
     {
-        poll_loop(device, config, rings, tables, place)
+        Box::new(Core::new(device, setup))
     }
-}
-
-fn poll_loop<F: Frame>(
-    device: BoxedDevice<F>,
-    config: Config,
-    rings: Rings,
-    tables: Tables,
-    place: Option<Place<F>>,
-) -> Box<dyn PollLoop> {
-    Box::new(match place {
-        Some(place) => Core::placed(device, config, rings, tables, place),
-        None => Core::with_tables(device, config, rings, tables),
-    })
 }
 
 /// Compiles the poll loop of some frames here, where no parameter of a type is left.
 macro_rules! compile_poll_loop {
     ($frame:ty) => {
         impl CoreFrame for $frame {
-            fn poll_loop(
-                device: BoxedDevice<Self>,
-                config: Config,
-                rings: Rings,
-                tables: Tables,
-                place: Option<Place<Self>>,
-            ) -> Box<dyn PollLoop> {
-                poll_loop(device, config, rings, tables, place)
+            fn poll_loop(device: BoxedDevice<Self>, setup: CoreSetup<Self>) -> Box<dyn PollLoop> {
+                Box::new(Core::new(device, setup))
             }
         }
     };

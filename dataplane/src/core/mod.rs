@@ -60,6 +60,7 @@ mod reports;
 mod resets;
 mod revocation;
 mod sending;
+mod setup;
 pub mod tables;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -72,11 +73,9 @@ use std::sync::Arc;
 use crate::byte_stream::TransferCounters;
 #[cfg(feature = "testing")]
 use crate::conn::ConnectionId;
-use crate::conn::{Listeners, Orphans, Table, TimeWaitTable};
+use crate::conn::{Listeners, Orphans, Table};
 use crate::device::{Capabilities, Device, RxInterrupt};
-use crate::endpoint::{
-    Chunk, Connection, Context, CutRunStore, Endpoints, QueuePairs, ReceiveWaiters, Unaccepted,
-};
+use crate::endpoint::{Context, CutRunStore, Endpoints, QueuePairs, ReceiveWaiters, Unaccepted};
 use crate::limits;
 use crate::memory::StagTable;
 use crate::net::Host;
@@ -101,6 +100,7 @@ pub use crate::net::place::Place;
 pub use config::Config;
 pub use core_frame::CoreFrame;
 pub use poll::PollLoop;
+pub use setup::CoreSetup;
 
 /// One poll loop and everything it owns.
 pub struct Core<D: Device> {
@@ -132,32 +132,12 @@ pub struct Core<D: Device> {
 }
 
 impl<D: Device> Core<D> {
-    /// Returns a core on `device` that talks to control over `rings`. Reserves room for everything it will
-    /// need.
-    pub fn new(device: D, config: Config, rings: Rings) -> Self {
-        Self::with_tables(device, config, rings, Tables::default())
-    }
-
-    /// Creates a core as [`new`](Self::new) does, with tables of other sizes.
-    pub fn with_tables(device: D, config: Config, rings: Rings, tables: Tables) -> Self {
-        Self::create(device, config, rings, tables, None)
-    }
-
-    /// Creates a core as [`with_tables`](Self::with_tables) does, one of several of a device. All of them
-    /// have the same configuration; `device` brings each the frames of its flows, and the host core those
-    /// that are of no flow.
-    pub fn placed(device: D, config: Config, rings: Rings, tables: Tables, place: Place<D::Frame>) -> Self {
-        place.wake_by(&rings.doorbells);
-        Self::create(device, config, rings, tables, Some(place))
-    }
-
-    fn create(
-        device: D,
-        config: Config,
-        rings: Rings,
-        tables: Tables,
-        place: Option<Place<D::Frame>>,
-    ) -> Self {
+    /// Returns a core on `device`. Reserves room for everything it will need.
+    pub fn new(device: D, setup: CoreSetup<D::Frame>) -> Self {
+        let CoreSetup { config, rings, tables, place } = setup;
+        if let Some(place) = &place {
+            place.wake_by(&rings.doorbells);
+        }
         let Capabilities { frames, frame_bytes, .. } = device.capabilities();
         let held_frames = tables.held_frames.min(frames / 2);
         let held = HeldPool::new(held_frames, frame_bytes, tables.placed_runs);
@@ -185,14 +165,6 @@ impl<D: Device> Core<D> {
     fn opener(&mut self, now: Instant) -> Opener<'_, D> {
         let Self { handshakes, endpoints, host, .. } = self;
         Opener { now, handshakes, endpoints, host }
-    }
-
-    /// Returns the address space that those of `tables` take which grow with connections, in bytes.
-    pub const fn table_bytes(tables: &Tables) -> usize {
-        Table::<Connection>::bytes(tables.connections)
-            + TimeWaitTable::bytes(tables.time_waits)
-            + QueuePairs::bytes(tables.queue_pairs)
-            + tcp::send_queue::SegmentPool::<Chunk>::bytes(tables.send_descriptors)
     }
 
     /// Returns true if there is an event for control since the last call, or room for commands. The thread
@@ -234,11 +206,6 @@ impl<D: Device> Core<D> {
         reports::statistics(&self.endpoints, &self.host)
     }
 
-    /// Returns what became of segments with the TCP RDMA option, summed over all connections so far.
-    pub fn transfer_counters(&self) -> TransferCounters {
-        reports::transfers(self.endpoints.context.transfers, &self.endpoints.table)
-    }
-
     /// Returns how much of its tables is in use. Visits every listener: for tests and tools.
     pub fn usage(&self) -> Usage {
         let context = &self.endpoints.context;
@@ -262,6 +229,12 @@ impl<D: Device> Core<D> {
 
 #[cfg(feature = "testing")]
 impl<D: Device> Core<D> {
+    /// Returns what became of segments with the TCP RDMA option, summed over all connections so far.
+    #[doc(hidden)]
+    pub fn transfer_counters(&self) -> TransferCounters {
+        reports::transfers(self.endpoints.context.transfers, &self.endpoints.table)
+    }
+
     /// Returns the TCP connection that `id` names.
     #[doc(hidden)]
     pub fn tcp(&self, id: ConnectionId) -> Option<&tcp::Connection> {

@@ -11,10 +11,18 @@ use std::sync::Arc;
 use super::Core;
 use super::doorbells::RungDoorbells;
 use super::tables::Usage;
+#[cfg(feature = "testing")]
+use crate::byte_stream::TransferCounters;
 use crate::cold;
+#[cfg(feature = "testing")]
+use crate::conn::ConnectionId;
 use crate::device::{Device, RxInterrupt};
 use crate::limits;
+#[cfg(feature = "testing")]
+use crate::qp::work::QpNumber;
 use crate::statistics::Statistics;
+#[cfg(feature = "testing")]
+use crate::tcp;
 use crate::time::Instant;
 use crate::waker::Waker;
 
@@ -55,6 +63,21 @@ pub trait PollLoop: Send {
 
     /// As [`Core::usage`].
     fn usage(&self) -> Usage;
+
+    /// As [`Core::transfer_counters`].
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    fn transfer_counters(&self) -> TransferCounters;
+
+    /// As [`Core::tcp`].
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    fn tcp(&self, id: ConnectionId) -> Option<&tcp::Connection>;
+
+    /// As [`Core::continue_message_numbers`].
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    fn continue_message_numbers(&mut self, qp: QpNumber, next: u32);
 }
 
 impl<D: Device> Core<D> {
@@ -287,5 +310,20 @@ impl<D: Device + Send> PollLoop for Core<D> {
 
     fn usage(&self) -> Usage {
         Self::usage(self)
+    }
+
+    #[cfg(feature = "testing")]
+    fn transfer_counters(&self) -> TransferCounters {
+        Self::transfer_counters(self)
+    }
+
+    #[cfg(feature = "testing")]
+    fn tcp(&self, id: ConnectionId) -> Option<&tcp::Connection> {
+        Self::tcp(self, id)
+    }
+
+    #[cfg(feature = "testing")]
+    fn continue_message_numbers(&mut self, qp: QpNumber, next: u32) {
+        Self::continue_message_numbers(self, qp, next);
     }
 }

@@ -1,6 +1,9 @@
 //! The tables of a core: how large they are made, and how much of each is in use.
 
+use crate::conn::{Table, TimeWaitTable};
+use crate::endpoint::{Chunk, Connection, QueuePairs};
 use crate::limits;
+use crate::tcp::send_queue::SegmentPool;
 
 /// How many of each thing a core has room for. Address space for all of it is reserved when the core is
 /// created; memory is used as the tables fill.
@@ -28,6 +31,16 @@ pub struct Tables {
     /// Octets kept of FPDUs that are cut, besides one run of them of each connection. Allocated when
     /// needed, which is rare.
     pub cut_octets: usize,
+}
+
+impl Tables {
+    /// Returns the address space that those of them take which grow with connections, in bytes.
+    pub const fn bytes(&self) -> usize {
+        Table::<Connection>::bytes(self.connections)
+            + TimeWaitTable::bytes(self.time_waits)
+            + QueuePairs::bytes(self.queue_pairs)
+            + SegmentPool::<Chunk>::bytes(self.send_descriptors)
+    }
 }
 
 impl Default for Tables {

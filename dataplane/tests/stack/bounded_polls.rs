@@ -12,11 +12,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use crate::common::{PD, TestCore, address, address_v6};
+use crate::common::{PD, TestCore, address, address_v6, core_on};
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::testing::visits;
-use warpline_dataplane::core::{Config, Core};
-use warpline_dataplane::device::boxed::boxed;
+use warpline_dataplane::core::{Config, CoreSetup};
 use warpline_dataplane::device::sim::{self, End, EndConfig, Network};
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
@@ -88,7 +87,7 @@ impl Crowd {
                 ..Config::new(address(host).into(), 24, [3, u64::from(host)])
             };
             config.addresses.push(Cidr::new(address_v6(host).into(), 64));
-            Core::with_tables(boxed(device), config, rings.clone(), tables)
+            core_on(device, CoreSetup::new(config, rings.clone()).with_tables(tables))
         };
         let (rings, peer_rings) = (Rings::new(), Rings::new());
         let (near, far) = sim::link(1, EndConfig::a(), EndConfig::b());

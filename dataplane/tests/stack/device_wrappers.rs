@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::{io, iter};
 
-use warpline_dataplane::core::{Config, Core};
+use warpline_dataplane::core::{Config, CoreSetup};
 use warpline_dataplane::device::boxed::boxed;
 use warpline_dataplane::device::fault::{Fault, Impairments};
 use warpline_dataplane::device::packet::HeardPorts;
@@ -22,7 +22,7 @@ use warpline_dataplane::time::{Instant, SECOND};
 use warpline_dataplane::waker::Waker;
 use warpline_dataplane::wire::ethernet::MacAddress;
 
-use crate::common::{TestCore, address};
+use crate::common::{TestCore, address, core_on};
 
 /// When the next frame arrives at the device inside.
 const ARRIVAL: Instant = Instant::from_nanos(9);
@@ -205,7 +205,7 @@ fn a_core_counts_the_drops_of_its_device_and_reports_an_adapter_that_differs() {
     let rings = Rings::new();
     let config = Config::new(address(1).into(), 24, [1, 2]);
     let device = Interrupting { device, interrupt, calls: calls.clone() };
-    let mut core = Core::new(boxed(device), config, rings.clone());
+    let mut core = core_on(device, CoreSetup::new(config, rings.clone()));
     let mut now = Instant::ZERO;
     let mut notices = |core: &mut TestCore| {
         let mut frame = peer.allocate().expect("an empty frame");

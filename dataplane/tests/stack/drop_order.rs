@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::common::raw::{OUR_MAC, PEER_ISS, PEER_MAC, PEER_PORT};
 use crate::common::{PORT, WINDOW_OCTETS, address};
-use warpline_dataplane::core::tables::Tables;
-use warpline_dataplane::core::{Config, CoreFrame, PollLoop};
+use warpline_dataplane::core::{Config, CoreFrame, CoreSetup, PollLoop};
 use warpline_dataplane::device::boxed::boxed;
 use warpline_dataplane::device::sim::{self, End, EndConfig, SimDevice, SimFrame};
 use warpline_dataplane::device::{Capabilities, ChecksumRequest, Device, Frame, ReceivedChecksums};
@@ -180,8 +179,7 @@ fn frames_go_before_their_device() {
     let rings = Rings::new();
     let mut config = Config { window_bytes: WINDOW_OCTETS, ..Config::new(address(1).into(), 24, [1, 2]) };
     config.neighbours.push(StaticNeighbour { address: address(2).into(), mac: PEER_MAC });
-    let (device, tables) = (boxed(device), Tables::default());
-    let mut core = NoticingFrame::poll_loop(device, config, rings.clone(), tables, None);
+    let mut core = NoticingFrame::poll_loop(boxed(device), CoreSetup::new(config, rings.clone()));
     let mut now = Instant::from_nanos(1);
     let mut turn = |core: &mut Box<dyn PollLoop>, octets: Option<Vec<u8>>| {
         if let Some(octets) = octets {

@@ -4,10 +4,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::common::{PD, PORT, TestCore, address};
+use crate::common::{PD, PORT, TestCore, address, core_on};
 use warpline_dataplane::core::tables::Tables;
-use warpline_dataplane::core::{Config, Core};
-use warpline_dataplane::device::boxed::boxed;
+use warpline_dataplane::core::{Config, CoreSetup};
 use warpline_dataplane::device::sim::{self, EndConfig};
 use warpline_dataplane::mpa::enhanced::ReadDepths;
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
@@ -46,7 +45,7 @@ fn kept<T>(make: impl FnOnce() -> T) -> (T, u64) {
 fn octets_of_core(tables: Tables) -> u64 {
     let (device, _peer) = sim::link(1, EndConfig::a(), EndConfig::b());
     let rings = Rings::new();
-    kept(|| TestCore::with_tables(boxed(device), config(1), rings, tables)).1
+    kept(|| core_on(device, CoreSetup::new(config(1), rings).with_tables(tables))).1
 }
 
 /// Returns the share of a connection in the tables of a core.
@@ -92,9 +91,9 @@ impl Counted {
         let (a, b) = sim::link(1, EndConfig::a(), EndConfig::b());
         let (peer_rings, rings) = (Rings::new(), Rings::new());
         Self {
-            peer: Core::new(boxed(a), config(1), peer_rings.clone()),
+            peer: core_on(a, CoreSetup::new(config(1), peer_rings.clone())),
             peer_rings,
-            core: Core::new(boxed(b), config(2), rings.clone()),
+            core: core_on(b, CoreSetup::new(config(2), rings.clone())),
             rings,
             now: Instant::from_nanos(1),
             kept_octets: 0,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crossbeam::queue::ArrayQueue;
 use warpline_dataplane::core::tables::Tables;
-use warpline_dataplane::core::{Config, Core};
+use warpline_dataplane::core::{Config, Core, CoreSetup};
 use warpline_dataplane::memory::{Access, Grant, ProtectionDomainId, Region, STag};
 use warpline_dataplane::net::neighbours::StaticNeighbour;
 use warpline_dataplane::qp::error::StreamError;
@@ -123,7 +123,7 @@ impl Link {
             doorbells: Arc::new(Doorbells::new(1)),
         };
         let completions = Arc::new(CompletionRing::new(4 * RECEIVES));
-        let core = Core::with_tables(device, config, rings.clone(), tables());
+        let core = Core::new(device, CoreSetup::new(config, rings.clone()).with_tables(tables()));
         let mut link = Self {
             core,
             port,

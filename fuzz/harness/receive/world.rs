@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use warpline_dataplane::core::tables::Tables;
-use warpline_dataplane::core::{Config, Core};
+use warpline_dataplane::core::{Config, Core, CoreSetup};
 use warpline_dataplane::limits;
 use warpline_dataplane::net::addresses::{Cidr, Route};
 use warpline_dataplane::ring::{Command, Event};
@@ -86,7 +86,7 @@ impl World {
         let (device, port) = FuzzDevice::new(MacAddress(CORE_MAC), behaviour);
         let control = Control::new();
         Self {
-            core: Core::with_tables(device, config, control.rings.clone(), TABLES),
+            core: Core::new(device, CoreSetup::new(config, control.rings.clone()).with_tables(TABLES)),
             port,
             control,
             memory: Memory::new(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crossbeam::channel::Receiver;
 use fastrand::Rng;
 use warpline_dataplane::core::tables::{Tables, Usage};
-use warpline_dataplane::core::{Config, CoreFrame, PollLoop};
+use warpline_dataplane::core::{Config, CoreFrame, CoreSetup, PollLoop};
 use warpline_dataplane::device::boxed::boxed;
 use warpline_dataplane::device::sim::{SimDevice, SimFrame};
 use warpline_dataplane::memory::ProtectionDomainId;
@@ -129,7 +129,8 @@ impl Host {
             events: Arc::new(AsyncEvents::new(None)),
             random: KeyedSequence::new(key.to_le_bytes()),
         });
-        let core = SimFrame::poll_loop(boxed(device), config, rings.clone(), tables, None);
+        let setup = CoreSetup::new(config, rings.clone()).with_tables(tables);
+        let core = SimFrame::poll_loop(boxed(device), setup);
         Self { engine, core, rings, cost: Cost::default() }
     }
 

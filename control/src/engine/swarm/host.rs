@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crossbeam::channel::Receiver;
 use fastrand::Rng;
 use warpline_dataplane::core::tables::{Tables, Usage};
-use warpline_dataplane::core::{Config, CoreFrame, Place};
+use warpline_dataplane::core::{Config, CoreFrame, CoreSetup, Place};
 use warpline_dataplane::device::boxed::boxed;
 use warpline_dataplane::device::sim::{SimDevice, SimFrame};
 use warpline_dataplane::device::spread::{Queues, spread};
@@ -350,7 +350,8 @@ fn cores(
     if draw.cores == 1 {
         let alarm = alarm();
         let rings = rings(alarm.as_ref());
-        let core = SimFrame::poll_loop(boxed(device), config.clone(), rings.clone(), tables, None);
+        let setup = CoreSetup::new(config.clone(), rings.clone()).with_tables(tables);
+        let core = SimFrame::poll_loop(boxed(device), setup);
         return (vec![CoreThread::new(core, rings, alarm)], None, None);
     }
     let mut rng = Rng::with_seed(draw.secret[0]);
@@ -360,7 +361,8 @@ fn cores(
     let placed = |(device, place)| {
         let alarm = alarm();
         let rings = rings(alarm.as_ref());
-        let core = SimFrame::poll_loop(boxed(device), config.clone(), rings.clone(), tables, Some(place));
+        let setup = CoreSetup::new(config.clone(), rings.clone()).with_tables(tables).placed(place);
+        let core = SimFrame::poll_loop(boxed(device), setup);
         CoreThread::new(core, rings, alarm)
     };
     let devices = spread(device.queues(&steering), Queues::PerCore, &steering);

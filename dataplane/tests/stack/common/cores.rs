@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use warpline_dataplane::core::{Config, Core, Place};
-use warpline_dataplane::device::boxed::boxed;
+use warpline_dataplane::core::{Config, CoreSetup, Place};
 use warpline_dataplane::device::sim::{self, EndConfig, SimDevice, SimFrame};
 use warpline_dataplane::device::{Capabilities, Device, Frame};
 use warpline_dataplane::limits;
@@ -19,7 +18,7 @@ use warpline_dataplane::wire::ipv4::{self, Protocol};
 use warpline_dataplane::wire::ipv6;
 
 use super::link::Octets;
-use super::{TABLES, TestCore};
+use super::{TABLES, TestCore, core_on};
 
 /// Entries of the steering's table, as adapters have them.
 const ENTRIES: usize = 128;
@@ -158,7 +157,8 @@ impl Cores {
         let rings: Vec<Rings> = (0..count).map(rings).collect();
         let cores = Place::all(&steering).into_iter().zip(&rings).map(|(place, rings)| {
             let queue = Queue { core: place.core(), adapter: adapter.clone() };
-            Core::placed(boxed(queue), config.clone(), rings.clone(), TABLES, place)
+            let setup = CoreSetup::new(config.clone(), rings.clone()).with_tables(TABLES).placed(place);
+            core_on(queue, setup)
         });
         Self {
             all: cores.collect(),

@@ -4,8 +4,7 @@ use core::num::NonZeroU8;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use warpline_dataplane::core::{Config, Core};
-use warpline_dataplane::device::boxed::boxed;
+use warpline_dataplane::core::{Config, CoreSetup};
 use warpline_dataplane::device::sim::SimDevice;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
@@ -14,7 +13,7 @@ use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::ring::{Command, ConnectionId, Event, FullOperation, Rings};
 use warpline_dataplane::time::{Instant, SECOND};
 
-use super::{PD, PORT, TestCore, address};
+use super::{PD, PORT, TestCore, address, core_on};
 
 /// A core, and the queue pairs that it serves or is to serve.
 pub struct Host {
@@ -28,8 +27,8 @@ impl Host {
     /// Returns a core on `device`, and queue pairs for it with room for `depth` requests each.
     pub fn new(device: SimDevice, host: u8, queue_pairs: u32, depth: usize) -> Self {
         let rings = Rings::new();
-        let core =
-            Core::new(boxed(device), Config::new(address(host).into(), 24, [3, host.into()]), rings.clone());
+        let config = Config::new(address(host).into(), 24, [3, host.into()]);
+        let core = core_on(device, CoreSetup::new(config, rings.clone()));
         let completions = Arc::new(CompletionRing::new(queue_pairs as usize * depth));
         let qp = |number| {
             let rings_of_qp = CompletionRings::shared(completions.clone());

@@ -3,8 +3,7 @@
 
 use std::collections::VecDeque;
 
-use warpline_dataplane::core::{Config, Core};
-use warpline_dataplane::device::boxed::boxed;
+use warpline_dataplane::core::{Config, CoreSetup};
 use warpline_dataplane::device::sim::{self, EndConfig, SimDevice};
 use warpline_dataplane::device::{Device, Frame};
 use warpline_dataplane::net::notice::Notice;
@@ -19,7 +18,7 @@ use warpline_dataplane::wire::ipv6;
 use warpline_dataplane::wire::tcp::{self, Header};
 use warpline_dataplane::wire::{Malformed, checksum};
 
-use super::TestCore;
+use super::{TestCore, core_on};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A frame, without the padding that the link adds.
@@ -40,7 +39,7 @@ impl Link {
         let (device, peer) = sim::link(1, EndConfig { mac, ..EndConfig::a() }, EndConfig::b());
         let rings = Rings::new();
         Self {
-            core: Core::new(boxed(device), config, rings.clone()),
+            core: core_on(device, CoreSetup::new(config, rings.clone())),
             rings,
             now: Instant::from_nanos(1),
             device: peer,

@@ -11,8 +11,9 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use warpline_dataplane::core::tables::Tables;
-use warpline_dataplane::core::{Config, Core};
-use warpline_dataplane::device::boxed::{BoxedDevice, boxed};
+use warpline_dataplane::core::{Config, CoreFrame, CoreSetup, PollLoop};
+use warpline_dataplane::device::Device;
+use warpline_dataplane::device::boxed::boxed;
 use warpline_dataplane::device::sim::{self, EndConfig, Network, SimDevice, SimFrame};
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::{Access, Grant, ProtectionDomainId, Region, STag};
@@ -58,9 +59,17 @@ pub fn address_v6(host: u8) -> Ipv6Addr {
     Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host.into())
 }
 
-/// A core on one of the devices of the tests, all of which are on simulated links: the poll loop is compiled
-/// once for them.
-pub type TestCore = Core<BoxedDevice<SimFrame>>;
+/// A core on one of the devices of the tests, all of which are on simulated links: its poll loop is compiled
+/// in the data plane.
+pub type TestCore = Box<dyn PollLoop>;
+
+/// Returns a core on `device`.
+pub fn core_on(
+    device: impl Device<Frame = SimFrame> + Send + 'static,
+    setup: CoreSetup<SimFrame>,
+) -> TestCore {
+    SimFrame::poll_loop(boxed(device), setup)
+}
 
 /// A core with one queue pair, and the resources that control and an application would hold.
 pub struct Host {
@@ -82,7 +91,7 @@ impl Host {
         };
         config.addresses.push(Cidr::new(address_v6(host).into(), 64));
         change(&mut config);
-        let core = Core::with_tables(boxed(device), config, rings.clone(), tables);
+        let core = core_on(device, CoreSetup::new(config, rings.clone()).with_tables(tables));
         let completions = Arc::new(CompletionRing::new(4096));
         let qp = Arc::new(SharedQp::new(
             QP,

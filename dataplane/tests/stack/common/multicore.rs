@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use fastrand::Rng;
-use warpline_dataplane::core::{Config, Core, Place};
+use warpline_dataplane::core::{Config, CoreSetup, Place};
 use warpline_dataplane::device::Device;
-use warpline_dataplane::device::boxed::boxed;
 use warpline_dataplane::device::sim::{SimDevice, SimFrame};
 use warpline_dataplane::device::spread::{Queues, spread};
 use warpline_dataplane::qp::shared::CoreDoorbells;
@@ -14,7 +13,7 @@ use warpline_dataplane::statistics::Statistics;
 use warpline_dataplane::steering::Steering;
 use warpline_dataplane::time::{Instant, MILLISECOND, SECOND};
 
-use super::{TABLES, TestCore};
+use super::{TABLES, TestCore, core_on};
 
 /// How frames come to the cores of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,10 +65,8 @@ impl Host {
         let cores = match port {
             Port::Plain => {
                 let rings = Rings::new();
-                vec![HostCore::new(
-                    Core::with_tables(boxed(device), config.clone(), rings.clone(), TABLES),
-                    rings,
-                )]
+                let setup = CoreSetup::new(config.clone(), rings.clone()).with_tables(TABLES);
+                vec![HostCore::new(core_on(device, setup), rings)]
             }
             Port::Rss => {
                 placed(spread(device.queues(&steering), Queues::PerCore, &steering), &steering, config)
@@ -123,8 +120,8 @@ fn placed<D: Device<Frame = SimFrame> + Send>(
 ) -> Vec<HostCore> {
     let core = |(device, place)| {
         let rings = Rings::new();
-        let core = Core::placed(boxed(device), config.clone(), rings.clone(), TABLES, place);
-        HostCore::new(core, rings)
+        let setup = CoreSetup::new(config.clone(), rings.clone()).with_tables(TABLES).placed(place);
+        HostCore::new(core_on(device, setup), rings)
     };
     devices.into_iter().zip(Place::all(steering)).map(core).collect()
 }

@@ -5,8 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::testing::visits;
-use warpline_dataplane::core::{Config, Core};
-use warpline_dataplane::device::boxed::boxed;
+use warpline_dataplane::core::{Config, CoreSetup};
 use warpline_dataplane::device::sim::{self, EndConfig, SimDevice};
 use warpline_dataplane::device::{Device, Frame};
 use warpline_dataplane::ring::{Command, ConnectionId, Event, Rings};
@@ -16,7 +15,7 @@ use warpline_dataplane::wire::ipv4::{self, Protocol};
 use warpline_dataplane::wire::tcp::{self, Flags, Header, Options, SeqNumber};
 use warpline_dataplane::wire::{arp, checksum, icmpv6, ipv6};
 
-use super::{PORT, TABLES, TestCore, WINDOW_OCTETS, address, address_v6};
+use super::{PORT, TABLES, TestCore, WINDOW_OCTETS, address, address_v6, core_on};
 
 pub const OUR_MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
 pub const PEER_MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
@@ -76,7 +75,7 @@ impl RawPeer {
         let (device, peer) = sim::link(1, ends[0], ends[1]);
         let rings = Rings::new();
         Self {
-            core: Core::with_tables(boxed(device), config, rings.clone(), tables),
+            core: core_on(device, CoreSetup::new(config, rings.clone()).with_tables(tables)),
             rings,
             now: Instant::from_nanos(1),
             device: peer,

@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use warpline_dataplane::core::tables::Tables;
-use warpline_dataplane::core::{Config, Core};
-use warpline_dataplane::device::boxed::boxed;
+use warpline_dataplane::core::{Config, CoreSetup};
 use warpline_dataplane::device::sim::{self, End, EndConfig, Impairments, Network, SimDevice};
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
@@ -18,7 +17,7 @@ use warpline_dataplane::tcp::EcnPolicy;
 use warpline_dataplane::tcp::congestion::Algorithm;
 use warpline_dataplane::time::{Instant, SECOND};
 
-use crate::common::{PD, PORT, REPLY, REQUEST, TestCore, address, region_of};
+use crate::common::{PD, PORT, REPLY, REQUEST, TestCore, address, core_on, region_of};
 
 /// The STags of the sender's source and of the receiver's memory.
 pub const SOURCE: STag = STag::new(1, 11);
@@ -115,7 +114,7 @@ impl Side {
             ..Tables::default()
         };
         Self {
-            core: Core::with_tables(boxed(device), config, rings.clone(), tables),
+            core: core_on(device, CoreSetup::new(config, rings.clone()).with_tables(tables)),
             rings,
             events: Vec::new(),
         }

@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use fastrand::Rng;
-use warpline_dataplane::core::{Config, Core};
-use warpline_dataplane::device::boxed::boxed;
+use warpline_dataplane::core::{Config, CoreSetup};
 use warpline_dataplane::device::sim::{self, End, EndConfig, Impairments, Network, SimDevice};
 use warpline_dataplane::memory::{Grant, STag};
 use warpline_dataplane::mpa::enhanced::ReadDepths;
@@ -16,7 +15,7 @@ use warpline_dataplane::ring::{Command, ConnectionId, Event, FullOperation, Ring
 use warpline_dataplane::statistics::DropCause;
 use warpline_dataplane::time::{Instant, MILLISECOND, SECOND};
 
-use crate::common::{PORT, TABLES, TestCore, WINDOW_OCTETS, address};
+use crate::common::{PORT, TABLES, TestCore, WINDOW_OCTETS, address, core_on};
 use crate::memory_oracle::play::Play;
 use crate::memory_oracle::stack::{DEPTH, Damage, World};
 use crate::memory_oracle::{PD, SLOTS};
@@ -106,7 +105,7 @@ impl Host {
             duplicate_address_detection: false,
             ..Config::new(address(host).into(), 24, [seed, u64::from(host)])
         };
-        let core = Core::with_tables(boxed(device), config, rings.clone(), TABLES);
+        let core = core_on(device, CoreSetup::new(config, rings.clone()).with_tables(TABLES));
         let queues: Vec<_> = (0..if setup.one_queue { 1 } else { 2 * setup.connections })
             .map(|_| Arc::new(CompletionRing::new(COMPLETIONS)))
             .collect();

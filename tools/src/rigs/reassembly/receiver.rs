@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use crossbeam::queue::ArrayQueue;
-use warpline::link::sim::{End, EndConfig, Network, SimDevice};
+use warpline::link::sim::{End, EndConfig, Network, SimDevice, SimFrame};
 use warpline::time::Instant;
 use warpline::{Access, QpNumber, Region, StaticNeighbour, Statistics, limits};
 use warpline_dataplane::core::tables::Tables;
-use warpline_dataplane::core::{Config, Core};
+use warpline_dataplane::core::{Config, CoreFrame, CoreSetup, PollLoop};
+use warpline_dataplane::device::boxed::boxed;
 use warpline_dataplane::memory::{Grant, ProtectionDomainId};
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, Doorbells, QueueDepths, SharedQp};
 use warpline_dataplane::ring::{AfterStream, Command, Event, FullOperation, Rings};
@@ -23,7 +24,7 @@ const PD: ProtectionDomainId = ProtectionDomainId(1);
 const REPLY: &[u8; 20] = b"MPA ID Rep Frame\x40\x01\x00\x00";
 
 pub struct Receiver {
-    core: Core<SimDevice>,
+    core: Box<dyn PollLoop>,
     rings: Rings,
     markers: bool,
     /// Queue pairs that serve no connection yet.
@@ -56,7 +57,8 @@ impl Receiver {
             held_frames: 4 * count + 8192,
             ..Tables::default()
         };
-        let core = Core::with_tables(device, config, rings.clone(), tables);
+        let setup = CoreSetup::new(config, rings.clone()).with_tables(tables);
+        let core = SimFrame::poll_loop(boxed(device), setup);
         let mut receiver = Self { core, rings, markers, idle: Vec::new(), network, held_peak: 0 };
         let region = Region::heap(SINK_BYTES)
             .ok_or_else(|| CommandError::Failed("no memory for the region".into()))?;
