@@ -82,7 +82,7 @@ impl<D: Device> Core<D> {
         match command {
             Command::Listen { address, port, backlog, tcp } => {
                 self.opener(now).listen(ListenAddress { address, port }, backlog, tcp);
-                self.take_held_syns(now);
+                self.handle_held_syns(now);
             }
             Command::Unlisten { address, port } => self.opener(now).unlisten(ListenAddress { address, port }),
             Command::Connect { token, local, remote, timeout_ns, tcp, octets } => {

@@ -199,7 +199,7 @@ impl<D: Device> Core<D> {
         busy |= self.detect_duplicates(now);
         self.handshakes.time_waits.expire(now);
         busy |= self.endpoints.expire_timers(now);
-        busy |= self.handshakes.left_ports.next_deadline() <= now && self.take_held_syns(now);
+        busy |= self.handshakes.left_ports.next_deadline() <= now && self.handle_held_syns(now);
         busy | (self.walks_on && self.walk_on(now))
     }
 

@@ -55,14 +55,14 @@ impl<D: Device> Core<D> {
     pub(super) fn receive_from_cores(&mut self, now: Instant) -> bool {
         let may_have_input = self.host.interface.may_have_input_of_cores();
         if may_have_input {
-            self.take_input_of_cores(now);
+            self.receive_input_of_cores(now);
         }
         may_have_input
     }
 
     #[inline(never)]
-    fn take_input_of_cores(&mut self, now: Instant) {
-        let News { neighbour, address } = self.host.take_notes(now);
+    fn receive_input_of_cores(&mut self, now: Instant) {
+        let News { neighbour, address } = self.host.receive_notes(now);
         if neighbour || address {
             self.on_new_paths(address);
         }
@@ -227,7 +227,7 @@ impl<D: Device> Core<D> {
     /// Handles the SYNs for which there is a listener now, or that are refused as they have waited in vain.
     /// Returns true.
     #[cold]
-    pub(super) fn take_held_syns(&mut self, now: Instant) -> bool {
+    pub(super) fn handle_held_syns(&mut self, now: Instant) -> bool {
         while let Some(HeldSyn { frame, ingress }) = self.handshakes.left_ports.pop(now) {
             self.on_other_frame(now, frame, ingress);
         }

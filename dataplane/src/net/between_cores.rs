@@ -17,17 +17,17 @@ pub(crate) struct News {
 
 impl Neighbourhood {
     /// Serves the notes of other cores. Returns what they change for connections.
-    pub(super) fn take_notes<F>(&mut self, now: Instant, place: &mut Place<F>) -> News {
+    pub(super) fn receive_notes<F>(&mut self, now: Instant, place: &mut Place<F>) -> News {
         let mut news = News::default();
         place.collect_senders();
         match &mut self.neighbours {
-            NeighbourCache::Own(neighbours) => place.take_replica_notes(|core, note| match note {
+            NeighbourCache::Own(neighbours) => place.dequeue_replica_notes(|core, note| match note {
                 ReplicaNote::Wanted(address) => neighbours.want(address, core, now),
                 ReplicaNote::Confirmed { address, mac } => {
                     neighbours.confirm_for(address, core, mac, now);
                 }
             }),
-            NeighbourCache::Replica(neighbours) => place.take_host_notes(|note| match note {
+            NeighbourCache::Replica(neighbours) => place.dequeue_host_notes(|note| match note {
                 HostNote::Neighbour { address, mac } => {
                     news.neighbour |= neighbours.learn(address, mac, now);
                 }
@@ -148,7 +148,7 @@ mod tests {
         let mut notes = Vec::new();
         let place = replica.interface.place.as_mut().expect("it has a place");
         place.collect_senders();
-        place.take_host_notes(|note| notes.push(note));
+        place.dequeue_host_notes(|note| notes.push(note));
         notes
     }
 
@@ -211,7 +211,7 @@ mod tests {
             let mut count = 0;
             let place = host.interface.place.as_mut().expect("it has a place");
             place.collect_senders();
-            place.take_replica_notes(|_, _| count += 1);
+            place.dequeue_replica_notes(|_, _| count += 1);
             count
         };
         assert_eq!(taken(&mut hosts[0]), limits::NOTES_BETWEEN_CORES);

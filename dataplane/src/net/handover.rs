@@ -98,7 +98,7 @@ impl<D: Device> Interface<D> {
         let mut burst = self.take_burst();
         debug_assert!(burst.capacity() >= limits::RECEIVE_BURST_FRAMES, "it is allocated beforehand");
         if let Some(place) = &mut self.place {
-            place.take_frames(&mut burst);
+            place.dequeue_frames(&mut burst);
         }
         self.counters.frames_looped += burst.len() as u64;
         burst

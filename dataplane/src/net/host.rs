@@ -164,9 +164,9 @@ impl<D: Device> Host<D> {
     }
 
     /// Serves the notes of other cores. Returns what they change for connections.
-    pub(crate) fn take_notes(&mut self, now: Instant) -> News {
+    pub(crate) fn receive_notes(&mut self, now: Instant) -> News {
         let place = self.interface.place.as_deref_mut();
-        place.map(|place| self.neighbourhood.take_notes(now, place)).unwrap_or_default()
+        place.map(|place| self.neighbourhood.receive_notes(now, place)).unwrap_or_default()
     }
 
     /// Sends other cores the notes for them, and wakes those that were sent something in this poll.

@@ -201,7 +201,7 @@ impl<F> Place<F> {
 
     /// Takes frames to the device's addresses from other cores, as many as `burst` has room for. The senders
     /// have their turns.
-    pub(super) fn take_frames(&mut self, burst: &mut Vec<F>) {
+    pub(super) fn dequeue_frames(&mut self, burst: &mut Vec<F>) {
         let cores = self.frames.len();
         for step in 1..=cores {
             let sender = (usize::from(self.last) + step) % cores;
@@ -249,7 +249,7 @@ impl<F> Place<F> {
 
     /// Hands `serve` the notes of replicas, each with its sender: of each sender its share of
     /// [`limits::NOTES_PER_POLL`]. For the host core.
-    pub(super) fn take_replica_notes(&mut self, mut serve: impl FnMut(u8, ReplicaNote)) {
+    pub(super) fn dequeue_replica_notes(&mut self, mut serve: impl FnMut(u8, ReplicaNote)) {
         let NoteRings::HostCore(rings) = &mut self.notes else { return };
         let share = (limits::NOTES_PER_POLL / rings.len().max(1)).max(1);
         for ((_, from), sender) in rings.iter_mut().zip(1..) {
@@ -260,7 +260,7 @@ impl<F> Place<F> {
     }
 
     /// Hands `serve` the notes of the host core. For a replica.
-    pub(super) fn take_host_notes(&mut self, serve: impl FnMut(HostNote)) {
+    pub(super) fn dequeue_host_notes(&mut self, serve: impl FnMut(HostNote)) {
         let NoteRings::Replica(_, from) = &mut self.notes else { return };
         (0..limits::NOTES_PER_POLL).map_while(|_| from.pop().ok()).for_each(serve);
     }
@@ -373,7 +373,7 @@ mod tests {
     fn taken(place: &mut Place<u32>, most: usize) -> Vec<u32> {
         let mut burst = Vec::with_capacity(most);
         place.collect_senders();
-        place.take_frames(&mut burst);
+        place.dequeue_frames(&mut burst);
         burst
     }
 
@@ -441,7 +441,7 @@ mod tests {
         }
         let mut notes = Vec::new();
         places[0].collect_senders();
-        places[0].take_replica_notes(|sender, note| notes.push((sender, note)));
+        places[0].dequeue_replica_notes(|sender, note| notes.push((sender, note)));
         assert_eq!(notes, [(1, ReplicaNote::Wanted(address)), (2, confirmed)]);
         // The ring to a replica that does not poll fills, and keeps nothing from the other one.
         while places[0].send_to_replica(1, NOTE) {}
@@ -449,7 +449,7 @@ mod tests {
         places[0].ring();
         let mut count = 0;
         places[1].collect_senders();
-        places[1].take_host_notes(|note| count += usize::from(note == NOTE));
+        places[1].dequeue_host_notes(|note| count += usize::from(note == NOTE));
         assert_eq!(count, limits::NOTES_BETWEEN_CORES);
         drop(places.remove(2));
         for _ in 0..=limits::NOTES_BETWEEN_CORES {
@@ -471,8 +471,8 @@ mod tests {
         while places[0].may_have_input() {
             let mut count = 0;
             places[0].collect_senders();
-            places[0].take_replica_notes(|_, _| count += 1);
-            places[0].take_frames(&mut Vec::with_capacity(1));
+            places[0].dequeue_replica_notes(|_, _| count += 1);
+            places[0].dequeue_frames(&mut Vec::with_capacity(1));
             counts.push(count);
         }
         assert_eq!(counts, [126, 126, 63]);

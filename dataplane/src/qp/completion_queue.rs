@@ -199,7 +199,7 @@ impl CompletionRing {
             return 0;
         }
         if self.may_overflow {
-            return self.take(wanted, self.capacity.div_ceil(2));
+            return self.reserve_within(wanted, self.capacity.div_ceil(2));
         }
         // Acquire: the slot of an entry that is used again was read before. It may have been freed after this
         // load, which is safe.
@@ -216,9 +216,9 @@ impl CompletionRing {
         !self.may_overflow
     }
 
-    /// Takes up to `wanted` entries, of `limit` that may be in use. Returns how many. At no time do more seem
+    /// Reserves up to `wanted` entries, of `limit` that may be in use. Returns how many. At no time do more seem
     /// to be in use than are: a receive that is complete would be lost.
-    fn take(&self, wanted: u32, limit: u32) -> u32 {
+    fn reserve_within(&self, wanted: u32, limit: u32) -> u32 {
         let mut granted = 0;
         // In either order, as in `reserve`.
         let _ = self.reserved.fetch_update(Ordering::AcqRel, Ordering::Acquire, |reserved| {
@@ -375,7 +375,8 @@ impl<'a> CompletionProducer<'a> {
     /// one now. Otherwise the completion is left out, which is reported.
     #[inline]
     pub(super) fn admits_receive(self) -> bool {
-        let admits = self.queue.reserves_for_receives() || self.queue.take(1, self.queue.capacity) == 1;
+        let admits =
+            self.queue.reserves_for_receives() || self.queue.reserve_within(1, self.queue.capacity) == 1;
         if !admits {
             self.queue.overflow(self.events);
         }

@@ -112,13 +112,16 @@ impl SharedQp {
     /// the last one there.
     pub fn dequeue_shared_receive(&self) -> Result<Option<ReceiveRequest>, StreamError> {
         let mut request = ReceiveRequest::new(0, SliceList::default());
-        Ok(self.take_shared_receive(&mut request)?.then_some(request))
+        Ok(self.dequeue_shared_receive_to(&mut request)?.then_some(request))
     }
 
     /// [`dequeue_shared_receive`](Self::dequeue_shared_receive) to `request`. Returns false if there is none;
     /// `request` is then undefined.
     #[inline]
-    pub(super) fn take_shared_receive(&self, request: &mut ReceiveRequest) -> Result<bool, StreamError> {
+    pub(super) fn dequeue_shared_receive_to(
+        &self,
+        request: &mut ReceiveRequest,
+    ) -> Result<bool, StreamError> {
         let Some(queue) = &self.shared_receives else { return Ok(false) };
         if !self.may_hold_another() {
             return Ok(false);
@@ -127,7 +130,7 @@ impl SharedQp {
         // another had dequeued the last receive, would have kept the entry from that one.
         let completions = self.receive_completions.queue();
         let reserves = completions.reserves_for_receives();
-        if !queue.take(request, || !reserves || completions.has_entry())? {
+        if !queue.dequeue(request, || !reserves || completions.has_entry())? {
             return Ok(false);
         }
         if reserves && completions.reserve(1) == 0 {

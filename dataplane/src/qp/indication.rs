@@ -79,7 +79,7 @@ impl Indications {
 
     /// Consumes the next FPDU of the peer if it is an indication, or the response to ours. Returns `None` for
     /// any other.
-    pub fn take(&mut self, version: u8, header: &Header, ulpdu: &impl Ulpdu) -> Option<Received> {
+    pub fn consume(&mut self, version: u8, header: &Header, ulpdu: &impl Ulpdu) -> Option<Received> {
         if !self.are_due() {
             return None;
         }

@@ -271,7 +271,7 @@ fn receives_of_two_posters_are_dequeued_once() {
 /// Dequeues the oldest receive of a shared receive queue, for a core.
 fn take_from(queue: &SharedReceiveQueue) -> Option<ReceiveRequest> {
     let mut request = ReceiveRequest::new(0, SliceList::default());
-    queue.take(&mut request, || true).expect("there are entries").then_some(request)
+    queue.dequeue(&mut request, || true).expect("there are entries").then_some(request)
 }
 
 /// What two queue pairs of two cores get of a shared receive queue at the same time. One completion queue of

@@ -210,7 +210,7 @@ impl SharedReceiveQueue {
     /// [`StreamError::CompletionQueueOverflow`] if `has_entry` returned false while there was a receive,
     /// which stays.
     #[inline]
-    pub(super) fn take(
+    pub(super) fn dequeue(
         &self,
         request: &mut ReceiveRequest,
         has_entry: impl Fn() -> bool,
@@ -273,9 +273,9 @@ mod tests {
         ids.map(|id| ReceiveRequest::new(id, Slice::default())).collect()
     }
 
-    fn take(srq: &SharedReceiveQueue) -> Option<ReceiveRequest> {
+    fn dequeue(srq: &SharedReceiveQueue) -> Option<ReceiveRequest> {
         let mut request = ReceiveRequest::new(u64::MAX, Slice::default());
-        srq.take(&mut request, || true).expect("there are entries").then_some(request)
+        srq.dequeue(&mut request, || true).expect("there are entries").then_some(request)
     }
 
     fn queue(depth: usize) -> (SharedReceiveQueue, Arc<AsyncEvents>) {
@@ -290,9 +290,9 @@ mod tests {
         let refused = srq.post(&receives(0..6));
         assert_eq!(refused, Err(BadRequest { posted: 4, error: PostError::QueueFull }));
         for id in 0..4 {
-            assert_eq!(take(&srq).map(|request| request.id), Some(id));
+            assert_eq!(dequeue(&srq).map(|request| request.id), Some(id));
         }
-        assert!(take(&srq).is_none());
+        assert!(dequeue(&srq).is_none());
         assert_eq!(srq.dequeued(), 4);
     }
 
@@ -302,16 +302,16 @@ mod tests {
         let (srq, events) = queue(8);
         srq.post(&receives(0..4)).unwrap();
         srq.arm_limit(3);
-        take(&srq).unwrap();
+        dequeue(&srq).unwrap();
         assert_eq!(events.dequeue(), None, "three are not fewer than three");
-        take(&srq).unwrap();
+        dequeue(&srq).unwrap();
         assert_eq!(events.dequeue(), Some(AsyncEvent::SharedReceiveLimit { srq: SrqNumber(3) }));
-        take(&srq).unwrap();
+        dequeue(&srq).unwrap();
         assert_eq!((events.dequeue(), srq.limit()), (None, 0));
         srq.arm_limit(2);
         assert_eq!(events.dequeue(), Some(AsyncEvent::SharedReceiveLimit { srq: SrqNumber(3) }));
         srq.arm_limit(0);
-        take(&srq).unwrap();
+        dequeue(&srq).unwrap();
         assert_eq!(events.dequeue(), None);
     }
 
@@ -332,7 +332,7 @@ mod tests {
         let serve = || {
             let mut ids = Vec::new();
             while srq.dequeued() < RECEIVES {
-                match take(&srq) {
+                match dequeue(&srq) {
                     Some(taken) => {
                         let posted = request(taken.id);
                         assert_eq!(taken.local.as_slice(), posted.local.as_slice());

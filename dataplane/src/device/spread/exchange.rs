@@ -87,10 +87,10 @@ impl<F: Frame> Exchange<F> {
         self.senders
     }
 
-    /// Takes up to `limit` frames of `sender` to the end of `frames`.
-    pub(super) fn take(&mut self, sender: u8, frames: &mut Vec<F>, limit: usize) {
-        let taken = self.pair(sender).map_or(0, |pair| pair.from.pop_burst(frames, limit));
-        if taken < limit {
+    /// Dequeues up to `limit` frames of `sender` to the end of `frames`.
+    pub(super) fn dequeue(&mut self, sender: u8, frames: &mut Vec<F>, limit: usize) {
+        let count = self.pair(sender).map_or(0, |pair| pair.from.pop_burst(frames, limit));
+        if count < limit {
             // What is pushed from now on is announced.
             self.senders &= !(1 << sender);
         }

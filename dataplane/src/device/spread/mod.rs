@@ -269,7 +269,7 @@ impl<D: Device> Spread<D> {
             if source == self.core {
                 self.receive_from_queue(now, frames, room);
             } else {
-                self.exchange.take(source, frames, room);
+                self.exchange.dequeue(source, frames, room);
             }
             if frames.len() == end {
                 return self.turns.end_at(source);

@@ -188,7 +188,7 @@ impl Receiver {
     fn load_receive(&mut self, shared: &SharedQp) -> bool {
         match self.moved.front() {
             None if shared.shares_receives() => {
-                shared.take_shared_receive(&mut self.message.request) == Ok(true)
+                shared.dequeue_shared_receive_to(&mut self.message.request) == Ok(true)
             }
             None => shared.read_front_receive(&mut self.message.request),
             Some(moved) => {
@@ -260,7 +260,7 @@ impl Receiver {
             && (control.opcode.is_send() || control.opcode.is_immediate());
         // The provider has the buffer for a ready-to-receive indication.
         let mut indications = self.indications;
-        begins && indications.take(self.version, &ulpdu.header, ulpdu.octets).is_none()
+        begins && indications.consume(self.version, &ulpdu.header, ulpdu.octets).is_none()
     }
 
     /// Whether a receive is posted for a message that waits for one.

@@ -353,7 +353,7 @@ impl Receiver {
         ulpdu: &ParsedUlpdu<'_, U>,
         outbound: &mut OutboundReads,
     ) -> Option<Received> {
-        let received = self.indications.take(self.version, &ulpdu.header, ulpdu.octets)?;
+        let received = self.indications.consume(self.version, &ulpdu.header, ulpdu.octets)?;
         // Ambiguity A-16: the provider has the buffer for it, and it uses an MSN.
         match (received, ulpdu.header) {
             (Received::RtrReceived, Header::Untagged(_)) => {
