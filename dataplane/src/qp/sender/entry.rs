@@ -1,5 +1,10 @@
 //! An entry of the send queue: a request that the core has accepted, the message that it puts on the wire,
 //! and its progress. All that packing and queueing ask for is computed once, when the request is accepted.
+//!
+//! The entry has a copy of the request, six words. Its slot is not written again before the request is
+//! complete, so that it could be read there. But then what was checked is what is sent only as long as no
+//! program posts from two threads at once, which the interface for C cannot refuse; and each step would look
+//! for the slot again, which takes more instructions than the copy does once.
 
 use bitflags::bitflags;
 
