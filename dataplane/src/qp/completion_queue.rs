@@ -216,8 +216,8 @@ impl CompletionRing {
         !self.may_overflow
     }
 
-    /// Reserves up to `wanted` entries, of `limit` that may be in use. Returns how many. At no time do more seem
-    /// to be in use than are: a receive that is complete would be lost.
+    /// Reserves up to `wanted` entries, of `limit` that may be in use. Returns how many. At no time do more
+    /// seem to be in use than are: a receive that is complete would be lost.
     fn reserve_within(&self, wanted: u32, limit: u32) -> u32 {
         let mut granted = 0;
         // In either order, as in `reserve`.
