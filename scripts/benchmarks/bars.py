@@ -16,8 +16,6 @@ RESEMBLANCES = {
 # Ends that take more, by build: their ratios are printed, and not judged.
 IN_BOTH = frozenset(
     (
-        ("no-checksums-1500", "writer"),
-        ("no-checksums-1500", "target"),
         # Each change of the marks is acknowledged by itself (RFC 8257 §3.2).
         ("marks-1500", "target"),
         # In each burst a segment is kept beyond a gap, reported in a SACK block, and taken out: 80 of the 141

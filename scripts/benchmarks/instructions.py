@@ -41,6 +41,8 @@ TIMES_AGAIN = 2
 # Instructions of a CRC are those of its functions, and those of its files where they were inlined.
 CRC_FUNCTION = re.compile(r"\bcrc", re.IGNORECASE)
 CRC_FILE = re.compile(r"/dataplane/src/crc32c/|/crc(32c|-fast)-[0-9][^/]*/")
+# Internet checksums, where a device leaves them to the host.
+SUM_FUNCTION = re.compile(r"::checksum::sum_of_words$")
 COPY_FILES = "/dataplane/src/memory/"
 COPY_FILE = COPY_FILES + "copy.rs"
 COPY_FUNCTION = "rte_pktmbuf_copy"
@@ -61,9 +63,10 @@ class Unusable(Exception):
 class Count:
     """Instructions for one unit at one end, by kind, and what else was counted."""
 
-    # All but the next two: TCP, MPA, DDP, RDMAP, queues and frames.
+    # All but the next three: TCP, MPA, DDP, RDMAP, queues and frames.
     protocol: float
     crc: float
+    sums: float
     copy: float
     # Of the protocol's: structures that the C library's memcpy has moved.
     moves: float
@@ -151,10 +154,12 @@ class Phase:
 
 def instructions_by_kind(profile: Profile) -> dict[str, int]:
     """Sorts the instructions of a profile by the fields of a count."""
-    crc = copy = moved = 0
+    crc = sums = copy = moved = 0
     for place, instructions in profile.own.items():
         if computes_crc(place):
             crc += instructions
+        elif SUM_FUNCTION.search(place.function):
+            sums += instructions
         elif place.file.endswith(COPY_FILE) or place.function == COPY_FUNCTION:
             copy += instructions
         elif LIBRARY_COPY.match(place.function):
@@ -175,8 +180,9 @@ def instructions_by_kind(profile: Profile) -> dict[str, int]:
     )
     branches = sum(count for place, count in profile.branches.items() if is_of_protocol(place))
     return {
-        "protocol": profile.total() - crc - copy - network,
+        "protocol": profile.total() - crc - sums - copy - network,
         "crc": crc,
+        "sums": sums,
         "copy": copy,
         "moves": moved,
         "branches": branches,
@@ -190,9 +196,11 @@ def is_of_network(place: Place) -> bool:
 
 
 def is_of_protocol(place: Place) -> bool:
-    """Whether code at a place is neither a CRC's nor a copy's nor the network's."""
+    """Whether code at a place is neither a CRC's nor a checksum's nor a copy's nor the network's."""
     copies = LIBRARY_COPY.match(place.function) or place.file.endswith(COPY_FILE)
-    return not (copies or place.function == COPY_FUNCTION or computes_crc(place) or is_of_network(place))
+    copies = copies or place.function == COPY_FUNCTION
+    sums = SUM_FUNCTION.search(place.function)
+    return not (copies or sums or computes_crc(place) or is_of_network(place))
 
 
 def computes_crc(place: Place) -> bool:
@@ -416,7 +424,7 @@ def cliffs(measured: list[Phase], excused: Collection[tuple[str, str]]) -> list[
 def print_table(measured: list[Phase], baseline: dict[str, Any]) -> None:
     """Prints the counts beside the baseline, and beside those of the cases that they resemble."""
     print(
-        f"{'':<21}{'':<7}{'protocol':>9}{'baseline':>10}{'':>8}{'CRC':>7}{'copies':>8}{'memcpy':>8}"
+        f"{'':<21}{'':<7}{'protocol':>9}{'baseline':>10}{'':>8}{'CRC':>7}{'sums':>6}{'copies':>8}{'memcpy':>8}"
         f"{'branches':>10}{'locked':>8}"
     )
     for phase in measured:
@@ -430,7 +438,7 @@ def print_table(measured: list[Phase], baseline: dict[str, Any]) -> None:
             beside = f", {share:.4g} of {phase.resembles}" if share is not None else ""
             print(
                 f"{phase.name:<21}{end if len(phase.ends) > 1 else 'both':<7}{count.protocol:>9.0f}{compared}"
-                f"{count.crc:>7.0f}{count.copy:>8.0f}{count.moves:>8.0f}{count.branches:>10.1f}"
+                f"{count.crc:>7.0f}{count.sums:>6.0f}{count.copy:>8.0f}{count.moves:>8.0f}{count.branches:>10.1f}"
                 f"{count.locked:>8.2f}  a {phase.unit}{beside}"
             )
 
