@@ -64,6 +64,9 @@ impl<D: Device> Core<D> {
             let (segments, more) = send_segments(&mut self.host, &mut endpoint, path, most, last);
             Served { octets: octets_of(&endpoint.connection.tcp, begin, segments), more }
         });
+        if path.is_none() {
+            endpoint.await_path();
+        }
         let more = match endpoint.unschedule(sent.more) {
             AfterTransmit::More { deadline } => {
                 self.endpoints.table.set_deadline(slot, deadline);

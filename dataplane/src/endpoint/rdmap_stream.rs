@@ -130,6 +130,11 @@ impl<F> RdmapStream<'_, F> {
         }
     }
 
+    /// Returns true if the queue pair has FPDUs that may be sent, and are not queued.
+    pub(super) fn has_unqueued(&self) -> bool {
+        self.operating.may_send && self.qp.sender.has_unqueued(&self.qp.shared, &self.qp.reads)
+    }
+
     /// Returns true if the queue pair has FPDUs that go before the FIN: now, or after the peer's first FPDU,
     /// as long as one may come.
     // Requirements: DDP-6.2.1-01

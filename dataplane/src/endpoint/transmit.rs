@@ -205,6 +205,16 @@ impl<F: Frame> Endpoint<'_, F> {
         Some(self.straight_deadline())
     }
 
+    /// Nothing can leave, for there is no path to the peer: what there is to send is timed.
+    #[cold]
+    pub(crate) fn await_path(&mut self) {
+        let has_octets = self.connection.stream.unqueued_octets() > 0 || self.connection.has_unqueued_bytes();
+        let has_requests = self.rdmap().is_some_and(|stream| stream.has_unqueued());
+        if has_octets || has_requests || self.connection.tcp.has_to_send() {
+            self.connection.tcp.await_path(self.now);
+        }
+    }
+
     /// Returns what becomes of a connection that was served and has `more` to send, or not: it closes, is
     /// over, or waits for its next deadline.
     #[inline]

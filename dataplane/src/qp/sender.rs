@@ -126,16 +126,21 @@ impl Sender {
 
     /// Whether a request is still to be accepted, queued, or answered by the peer.
     pub fn has_work(&self, shared: &SharedQp, reads: &Reads) -> bool {
+        // A Read is done when its response has come.
+        // Requirements: DDP-6.2.1-01
+        self.has_unqueued(shared, reads) || (self.terminate.is_none() && !reads.outbound.is_empty())
+    }
+
+    /// Whether anything is still to be accepted or queued.
+    pub fn has_unqueued(&self, shared: &SharedQp, reads: &Reads) -> bool {
         if self.provider_message.is_some() {
             return true;
         }
         if self.terminate.is_some() {
             return !self.terminate_queued;
         }
-        // A Read is done when its response has come.
-        // Requirements: DDP-6.2.1-01
         let posted = !shared.state().is_over() && self.may_be_posted(shared);
-        posted || self.queued < self.entries.len() || reads.inbound.has_next() || !reads.outbound.is_empty()
+        posted || self.queued < self.entries.len() || reads.inbound.has_next()
     }
 
     /// Whether there is nothing to [accept](Self::accept_posted), to [carry out](Self::carry_out), to flush

@@ -81,7 +81,7 @@ impl Connection {
             send: SendState::new(iss, iss + 1),
             receive: ReceiveState::new(&config),
             ack: AckState::new(),
-            unusual: Unusual::all(),
+            unusual: Unusual::all().difference(Unusual::AWAITS_PATH),
             probe: ProbeState::new(),
             path,
             congestion: Congestion::new(algorithm, path.emss_octets()),
@@ -207,6 +207,11 @@ impl Connection {
     /// Whether octets are queued that were never sent.
     pub fn has_unsent(&self) -> bool {
         self.send.queue.unsent_octets() > 0
+    }
+
+    /// Whether octets or a FIN are to be sent that never were, or a FIN again.
+    pub fn has_to_send(&self) -> bool {
+        self.has_unsent() || self.send.fin.is_due()
     }
 
     /// Queues `octets` octets of `payload`, from `skip` octets into it, as one segment. A segment longer than

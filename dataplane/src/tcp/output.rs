@@ -10,6 +10,7 @@ use super::recovery::{Phase, TailProbe};
 use super::send_queue::{Segment, SendPayload};
 use super::send_state::Fin;
 use super::timers::Timer;
+use super::unusual::Unusual;
 use super::{Connection, Pools, State};
 
 /// A segment to send. The caller fills in ports and checksum.
@@ -38,6 +39,9 @@ impl Connection {
         now: Instant,
         pools: &mut Pools<P, F>,
     ) -> Option<Outgoing<P>> {
+        if self.unusual.contains(Unusual::AWAITS_PATH) {
+            self.end_await_path();
+        }
         if core::mem::take(&mut self.reset_owed) {
             let flags = Flags::RST | Flags::ACK;
             return Some(Outgoing::control(self.header(now, self.bare_seq(), flags)));

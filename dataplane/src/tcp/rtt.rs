@@ -106,6 +106,11 @@ impl RttEstimator {
         self.backoff = self.backoff.saturating_add(1);
     }
 
+    /// What timed out was never sent: the timeout is as long as before.
+    pub fn forget_timeouts(&mut self) {
+        (self.timeouts, self.backoff) = (0, 0);
+    }
+
     /// New data was acknowledged without a sample: the path works. The timeout stays backed off until there
     /// is one, because it may have been too short (RFC 6298 §5, RFC 8961 §4).
     pub fn progress(&mut self) {

@@ -8,6 +8,7 @@ use super::losses::LossRepair;
 use super::path_mtu::PathMtu;
 use super::send_queue::{SendPayload, Verdict};
 use super::timers::Timer;
+use super::unusual::Unusual;
 use super::{Changes, CloseReason, Connection, PeerTimeouts, Pools, State};
 
 /// The timers, in the order in which they are handled.
@@ -51,6 +52,33 @@ impl Connection {
             Changes::CLOSED
         } else {
             Changes::empty()
+        }
+    }
+
+    /// There is something to send, and no path to the peer. It is timed as if it had been sent: a peer that
+    /// was forgotten as a neighbour does not answer either (RFC 9293 §3.8.3). A connection that opens has a
+    /// limit of its own.
+    pub fn await_path(&mut self, now: Instant) {
+        let is_timed = self.unusual.contains(Unusual::AWAITS_PATH);
+        if self.is_opening() || self.state == State::Closed || is_timed {
+            return;
+        }
+        self.unusual |= Unusual::AWAITS_PATH;
+        if self.send.flight_octets() == 0 {
+            self.activity.last_progress = now;
+        }
+        if !self.timers.is_set(Timer::Retransmit) {
+            self.arm_retransmit(now);
+        }
+    }
+
+    /// There is a path again: what was not sent is timed from when it is. Timeouts meanwhile count no more,
+    /// for nothing was lost.
+    pub(super) fn end_await_path(&mut self) {
+        self.unusual.remove(Unusual::AWAITS_PATH);
+        if self.send.flight_octets() == 0 {
+            self.timers.clear(Timer::Retransmit);
+            self.rtt.forget_timeouts();
         }
     }
 

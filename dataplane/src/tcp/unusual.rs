@@ -40,6 +40,9 @@ bitflags! {
         /// What was done about a loss could still be undone, a tail probe is outstanding, or a segment counts
         /// as lost if it does not arrive in time.
         const UNSETTLED = 1 << 7;
+        /// What is to be sent [waits for a path](Connection::await_path) to the peer. This bit stands for
+        /// nothing else.
+        const AWAITS_PATH = 1 << 8;
         /// Octets are streaming octets, in one direction at least, or some of these wait for TCP.
         const STREAMING = 1 << 16;
         /// The stream has failed, or its connection is closed for its users.
@@ -61,6 +64,7 @@ impl Unusual {
         .union(Self::PROBE_OWED)
         .union(Self::ECHO_OWED)
         .union(Self::REDUCTION_OWED)
+        .union(Self::AWAITS_PATH)
         .union(Self::STREAMING)
         .union(Self::FAILED);
 
@@ -77,7 +81,7 @@ impl Unusual {
     /// Computes the rare conditions of TCP on a connection.
     pub fn of(connection: &Connection) -> Self {
         let bit = |bit: Self, holds: bool| if holds { bit } else { Self::empty() };
-        let Connection { state, recovery, ack, send, timers, probe, ecn, .. } = connection;
+        let Connection { state, recovery, ack, send, timers, probe, ecn, unusual, .. } = connection;
         bit(Self::NOT_ESTABLISHED, *state != State::Established)
             | bit(Self::RECOVERING, !recovery.is_open() || recovery.duplicate_acks > 0)
             | bit(Self::LOST, send.queue.lost_octets() > 0)
@@ -86,5 +90,6 @@ impl Unusual {
             | bit(Self::PROBE_OWED, recovery.tail_probe_owed || probe.owed)
             | bit(Self::ECHO_OWED, ack.has_ce_change())
             | bit(Self::REDUCTION_OWED, ecn.reduced)
+            | *unusual & Self::AWAITS_PATH
     }
 }
