@@ -168,10 +168,14 @@ impl<F> Place<F> {
     }
 
     /// Returns how many frames a connection may add to those on their way to `core`. A quarter is left to
-    /// replies, which nothing sends again.
+    /// replies, which nothing sends again. To a core that has ended any number may go: each is dropped, and
+    /// TCP gives the peer up.
     pub(super) fn room(&self, core: u8) -> usize {
-        let on_their_way = self.frames_to(core).map_or(0, in_ring);
-        (self.frames_max - self.frames_max / 4).saturating_sub(on_their_way)
+        let most = self.frames_max - self.frames_max / 4;
+        match self.frames_to(core) {
+            Some(ring) if !ring.is_abandoned() => most.saturating_sub(in_ring(ring)),
+            _ => most,
+        }
     }
 
     fn frames_to(&self, core: u8) -> Option<&Producer<F>> {
@@ -428,6 +432,7 @@ mod tests {
         assert_eq!(places[0].send_frame(1, 16), Err(16), "16 in all");
         drop(places.remove(1));
         assert_eq!(places[0].send_frame(1, 17), Err(17), "the core has ended");
+        assert_eq!(places[0].room(1), 12, "nothing waits for room that does not come");
     }
 
     #[test]
