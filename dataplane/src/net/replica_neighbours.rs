@@ -134,14 +134,17 @@ impl ReplicaNeighbours {
         self.notes.pop_front();
     }
 
-    /// Makes room for another neighbour: evicts the one that was used longest ago. Returns false if all are
-    /// configured.
+    /// Makes room for another neighbour: evicts the one that was used longest ago, of those that are not
+    /// known if they are many (RFC 6583 §7.1). Returns false if all are configured.
     fn make_room(&mut self) -> bool {
         if self.entries.len() < limits::NEIGHBOURS_PER_CORE {
             return true;
         }
-        let candidates = self.entries.iter().filter(|(_, entry)| !entry.is_static);
-        let victim = candidates.min_by_key(|(_, entry)| entry.used).map(|(address, _)| address);
+        let candidates = || self.entries.iter().filter(|(_, entry)| !entry.is_static);
+        let unknown = candidates().filter(|(_, entry)| entry.mac.is_none()).count();
+        let spares_known = unknown >= limits::UNANSWERED_NEIGHBOURS_PER_CORE;
+        let victim = candidates().min_by_key(|(_, entry)| (spares_known && entry.mac.is_some(), entry.used));
+        let victim = victim.map(|(address, _)| address);
         if let Some(address) = victim {
             self.entries.remove(address);
             self.generation = self.generation.wrapping_add(1);
@@ -200,6 +203,20 @@ mod tests {
 
     fn notes(cache: &mut ReplicaNeighbours) -> Vec<ReplicaNote> {
         cache.notes.drain(..).collect()
+    }
+
+    /// RFC 6583 §7.1: whoever has this host look for many addresses that do not exist drives none out that
+    /// do.
+    #[test]
+    fn unknown_neighbours_drive_no_known_one_out() {
+        let mut cache = cache(&[]);
+        cache.resolve(peer(), at(0));
+        cache.learn(peer(), Some(MAC), at(0));
+        for number in 0..600u16 {
+            let stranger = core::net::Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 1, number).into();
+            assert_eq!(cache.resolve(stranger, at(SECOND)), Resolution::Wait);
+        }
+        assert_eq!(cache.known(peer()), Some(MAC));
     }
 
     #[test]
