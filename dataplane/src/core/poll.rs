@@ -182,15 +182,17 @@ impl<D: Device> Core<D> {
         let (mut bursts, mut busy) = (0, false);
         loop {
             let count = self.receive(now);
-            busy |= count > 0;
-            busy |= self.receive_looped(now);
-            busy |= self.receive_from_cores(now);
+            let mut has_received = count > 0;
+            has_received |= self.receive_looped(now);
+            has_received |= self.receive_from_cores(now);
+            busy |= has_received;
             bursts += 1;
-            let has_backlog =
-                count == limits::RECEIVE_BURST_FRAMES || self.host.interface.looped_frames() > 0;
             // A timer may be due only because the poll loop has stalled: what the timer waits for may be
             // among the frames that have arrived after this burst.
-            let is_late = has_stalled && has_backlog && self.endpoints.table.next_deadline() <= now;
+            let is_late = has_stalled
+                && has_received
+                && self.endpoints.table.next_deadline() <= now
+                && (count == limits::RECEIVE_BURST_FRAMES || self.host.interface.has_backlog(now));
             if !is_late || bursts == limits::BURSTS_BEFORE_TIMERS {
                 break;
             }

@@ -144,6 +144,13 @@ impl<D: Device> Interface<D> {
         self.device.next_arrival().map_or(of_cores, |arrival| arrival.min(of_cores))
     }
 
+    /// Whether more has come than was received, as far as the host and its device know. A device that sorts
+    /// frames may return fewer than a burst, and have more.
+    pub(crate) fn has_backlog(&self, now: Instant) -> bool {
+        let of_device = self.device.next_arrival().is_some_and(|arrival| arrival <= now);
+        of_device || self.loopback.len() > 0 || self.may_have_input_of_cores()
+    }
+
     /// Returns why a packet cannot be parsed of which `octets` have come.
     #[cold]
     pub(super) fn unreadable(&mut self, octets: &[u8], version: IpVersion) -> DropCause {
