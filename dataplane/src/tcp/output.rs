@@ -185,7 +185,10 @@ impl Connection {
         if matches!(self.recovery.phase, Phase::Timeout { .. }) {
             self.counters.retransmitted_after_timeout += 1;
         }
-        if !self.timers.is_set(Timer::Retransmit) {
+        // A round trip after this its acknowledgement comes, and that is later than the timer expects which
+        // was set when the peer last acknowledged something (RFC 6675 §6).
+        let begins_anew = segment.seq <= self.send.una && matches!(self.recovery.phase, Phase::Fast(_));
+        if begins_anew || !self.timers.is_set(Timer::Retransmit) {
             self.arm_retransmit(now);
         }
         Some(segment)
