@@ -279,6 +279,7 @@ impl Connection {
         let use_it = room > 0 && (self.probe.window_stays_small() || room >= self.send.max_window_octets / 2);
         if self.probe.owed && use_it && self.send.queue.split(&mut pools.segments, room) {
             self.probe.owed = false;
+            self.probe.on_small_window_used();
             self.counters.cut_segments += 1;
             return true;
         }

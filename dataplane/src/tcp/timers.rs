@@ -148,6 +148,11 @@ impl ProbeState {
         self.persist_backoff = 0;
     }
 
+    /// A small window was used as it is, and the next one is used as soon (RFC 9293 §3.8.6.2.1).
+    pub(super) fn on_small_window_used(&mut self) {
+        self.persist_backoff = self.persist_backoff.min(limits::SMALL_WINDOW_PROBES - 1);
+    }
+
     /// Whether a small window has stayed small for so many probes that it is to be used as it is.
     pub(super) const fn window_stays_small(self) -> bool {
         self.persist_backoff >= limits::SMALL_WINDOW_PROBES
