@@ -225,8 +225,8 @@ impl<'c, P: SendPayload, F> Acknowledgement<'c, P, F> {
         let duplicate =
             ack == self.una && carries_nothing && same_window && send.queue.in_flight_octets() > 0;
         let kind = AckKind { advanced: ack > self.una, duplicate };
-        // The window was probed because it was closed over octets in flight.
-        let was_overrun = self.tcp.probe.persist_backoff > 0 && self.flight_octets > send.window_octets;
+        // The window was probed because it was closed over what is in flight.
+        let was_overrun = self.tcp.probe.persist_backoff > 0 && send.next() > send.window_end();
         let window_grew = self.tcp.accept_window(header);
         let fin_acked = self.tcp.send.acknowledges_fin(ack);
         let data_ack = if fin_acked { self.tcp.send.queue.nxt() } else { ack };

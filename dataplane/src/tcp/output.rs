@@ -64,7 +64,10 @@ impl Connection {
                 self.activity.last_progress = now;
             }
             let again = core::mem::replace(&mut self.send.fin, Fin::Sent).is_sent();
-            self.arm_retransmit(now);
+            let probes_window = again && self.probe.persist_backoff > 0;
+            if !probes_window || !self.timers.is_set(Timer::Retransmit) {
+                self.arm_retransmit(now);
+            }
             let header = self.header(now, self.send.queue.end(), Flags::FIN | Flags::ACK);
             if again {
                 self.on_ack_sent_again();

@@ -128,10 +128,14 @@ impl Connection {
         if self.overruns_window(pools) {
             return self.probe_window_with_data(now, pools);
         }
+        let last_is_lost = self.awaits_last_acknowledgement() && self.peer_is_silent(now);
+        if self.fin_overruns_window() && !last_is_lost {
+            return self.probe_window_with_fin(now);
+        }
         let opening = self.is_opening();
         let (attempts, reason) = if opening {
             (limits::SYN_ATTEMPTS, CloseReason::TimedOut)
-        } else if self.awaits_last_acknowledgement() && self.peer_is_silent(now) {
+        } else if last_is_lost {
             (limits::LAST_FIN_ATTEMPTS, CloseReason::Finished)
         } else {
             (limits::RETRANSMIT_ATTEMPTS, CloseReason::TimedOut)
@@ -172,6 +176,23 @@ impl Connection {
         let first = self.rtt.timeouts_in_a_row() == 0 && self.probe.persist_backoff == 0;
         self.count_window_probe();
         LossRepair::of(self).begin_after_timeout(now, first, pools);
+        self.timers.set(Timer::Retransmit, self.next_window_probe(now));
+    }
+
+    /// Whether all but the FIN is acknowledged, and that lies beyond the peer's window: the peer need not
+    /// accept it (RFC 9293 §3.10.7.4).
+    fn fin_overruns_window(&self) -> bool {
+        let is_alone = self.send.fin.is_sent() && !self.send.queue.is_outstanding();
+        is_alone && self.send.next() > self.send.window_end()
+    }
+
+    /// As [`probe_window_with_data`](Self::probe_window_with_data): the FIN is the probe.
+    fn probe_window_with_fin(&mut self, now: Instant) {
+        if self.is_probing_in_vain(now) {
+            return self.reset(CloseReason::TimedOut);
+        }
+        self.count_window_probe();
+        self.send.fin.on_timeout();
         self.timers.set(Timer::Retransmit, self.next_window_probe(now));
     }
 
