@@ -199,11 +199,6 @@ impl<'c, P: SendPayload, F> Acknowledgement<'c, P, F> {
             return Err(Refusal::BadAck);
         }
         if tcp.state == State::TimeWait {
-            // Only a FIN sent again arrives here: acknowledge it and wait anew.
-            if header.flags.contains(Flags::FIN) {
-                tcp.owe_ack();
-                tcp.timers.set(Timer::Linger, now + crate::limits::LINGER_NS);
-            }
             return Ok(Changes::empty());
         }
         if ack < tcp.send.una {

@@ -349,6 +349,13 @@ impl Connection {
         if !self.receive.in_window(header.seq, length) {
             if !header.flags.contains(Flags::RST) {
                 self.owe_ack();
+                if self.state == State::TimeWait
+                    && header.flags.contains(Flags::FIN)
+                    && header.seq + length == nxt
+                {
+                    // The FIN again: the wait begins anew (§3.10.7.4, eighth).
+                    self.timers.set(Timer::Linger, now + limits::LINGER_NS);
+                }
                 // Only the part before RCV.NXT has come before; in SYN-RECEIVED none has.
                 let received = (self.receive.queue.nxt() - header.seq).max(0).cast_unsigned();
                 if self.state != State::SynReceived {

@@ -15,7 +15,7 @@ use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QpState, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{Operation, ReceiveRequest, SendRequest, Slice, Status};
 use warpline_dataplane::ring::{AfterStream, Command, ConnectionId, Direction, Event, FullOperation};
-use warpline_dataplane::tcp::CloseReason;
+use warpline_dataplane::tcp::{CloseReason, State};
 use warpline_dataplane::time::SECOND;
 use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
 
@@ -260,6 +260,26 @@ fn what_was_acknowledged_outlives_the_connection() {
     );
     streaming.peer.pass_ms(10);
     assert!(streaming.peer.core.tcp(streaming.connection).is_none(), "nothing is left of it");
+}
+
+/// RFC 9293 §3.10.7.4, eighth: the peer's FIN, sent again, begins TIME-WAIT anew, also while octets are left
+/// that control has no room for.
+#[test]
+fn a_fin_again_begins_the_wait_of_an_unread_connection_anew() {
+    let mut streaming = Streaming::new();
+    streaming.receive(&vec![9; limits::STREAM_UNCONSUMED_BYTES + 3000]);
+    streaming.command(Command::Close { connection: streaming.connection });
+    streaming.acknowledge();
+    streaming.finish();
+    let state = |streaming: &Streaming| streaming.peer.core.tcp(streaming.connection).unwrap().state();
+    assert_eq!(state(&streaming), State::TimeWait);
+    streaming.peer.pass_s(50);
+    streaming.seq = streaming.seq - 1;
+    streaming.finish();
+    streaming.peer.pass_s(50);
+    assert_eq!(state(&streaming), State::TimeWait, "100 s after the first, 50 s after the second");
+    streaming.peer.pass_s(20);
+    assert_eq!(state(&streaming), State::Closed);
 }
 
 /// Octets that control has copied and not consumed do not keep a connection that is over.
