@@ -32,11 +32,6 @@ pub(super) struct CutRuns {
 }
 
 impl CutRuns {
-    /// Returns true if there is none.
-    fn is_empty(&self) -> bool {
-        self.runs.is_empty()
-    }
-
     /// Returns how many octets they have together.
     fn octets(&self) -> usize {
         self.runs.iter().map(|run| run.octets.len()).sum()
@@ -94,10 +89,21 @@ impl CutRunStore {
         self.by_slot.get(&id.slot())
     }
 
-    /// Returns true if there is room for `octets` of another run of the connection. Each connection may keep
-    /// one in any case, so that it makes progress.
-    pub(super) fn has_room(&self, id: ConnectionId, octets: usize) -> bool {
-        self.of(id).is_none_or(CutRuns::is_empty) || self.octets + octets <= self.octets_max
+    /// Frees the runs of a connection that the peer has acknowledged, up to `acknowledged`. Returns true if
+    /// there is room for `octets` of another that begins at `begin`.
+    ///
+    /// The oldest run that is not acknowledged is kept in any case: the peer acknowledges no other before it,
+    /// so the connection would make no progress without it. Each connection has one such run at a time,
+    /// besides those that found room.
+    pub(super) fn make_room(
+        &mut self,
+        id: ConnectionId,
+        begin: SeqNumber,
+        octets: usize,
+        acknowledged: SeqNumber,
+    ) -> bool {
+        self.acknowledge(id, acknowledged);
+        begin <= acknowledged || self.octets + octets <= self.octets_max
     }
 
     /// Keeps `octets` of a run of the connection that begins at `begin` and is not kept yet.
@@ -141,6 +147,6 @@ mod tests {
         assert_eq!(cut.acknowledge(start + 15), 8, "across the wrap, and not what is acknowledged in part");
         assert_eq!((cut.get(start), cut.get(start + 8)), (None, Some(&[8; 8][..])));
         assert_eq!(cut.acknowledge(start + 100), 16);
-        assert!(cut.is_empty());
+        assert_eq!(cut.octets(), 0);
     }
 }

@@ -96,7 +96,7 @@ impl<'e, F: Frame> PayloadBuilding<'e, F> {
         if self.cut_runs.of(self.id).is_some_and(|runs| runs.get(begin).is_some()) {
             return true;
         }
-        if !self.cut_runs.has_room(self.id, octets) {
+        if !self.cut_runs.make_room(self.id, begin, octets, self.connection.tcp.acknowledged()) {
             return false;
         }
         let mut copy = vec![0; octets].into_boxed_slice();

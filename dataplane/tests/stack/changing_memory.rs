@@ -14,7 +14,7 @@ use warpline_dataplane::ring::Event;
 use warpline_dataplane::statistics::DropCause;
 use warpline_dataplane::time::MILLISECOND;
 
-use crate::common::{Pair, Setup, holds};
+use crate::common::{Pair, Setup, holds, too_big};
 
 /// At `a`: open to the peer in every way, or at least to be read by it.
 const SOURCE: STag = STag::new(1, 0x1111);
@@ -180,6 +180,42 @@ fn the_parts_of_a_cut_fpdu_fit_together() {
         assert!(statistics.tcp.cut_segments >= 5, "{message:?}: {}", statistics.tcp.cut_segments);
         assert_eq!(bench.bad_crcs(), 0, "{message:?}");
         assert_eq!((bench.pair.a.qp.error(), bench.pair.b.qp.error()), (None, None));
+        bench.pair.run_for(5);
+        assert_eq!(bench.pair.a.core.usage().cut_octets, 0, "all is acknowledged");
+    }
+}
+
+/// Where a router reports the narrow path while FPDUs are in flight, all of them are cut at once, and only
+/// one finds room: the oldest that the peer has not acknowledged. A tail probe is a part of the last one,
+/// which the peer acknowledges after all others.
+#[test]
+fn the_oldest_cut_fpdu_has_room_in_any_case() {
+    const MOST_OCTETS: usize = 1300;
+    // Seven FPDUs, all of them too long for the path.
+    const OCTETS: usize = 9900;
+    for message in MESSAGES {
+        let mut bench = Bench::with_tables(1, filled(0), Tables { cut_octets: 0, ..Tables::default() });
+        let report = Arc::new(Mutex::new(None));
+        let (reported, delivered) = (report.clone(), report.clone());
+        bench.pair.network.set_filter(End::A, move |_, frame| {
+            if frame.len() <= MOST_OCTETS {
+                return Verdict::Pass;
+            }
+            *reported.lock().unwrap() = Some(too_big(frame, (MOST_OCTETS - 14) as u16));
+            Verdict::Drop
+        });
+        bench.post(message, OCTETS);
+        assert!(bench.pair.run_until(1, |_| report.lock().unwrap().is_some()), "{message:?}: it is sent");
+        // The report comes instead of a frame of the peer.
+        bench.pair.network.set_filter(End::B, move |_, _| {
+            delivered.lock().unwrap().take().map_or(Verdict::Pass, Verdict::Replace)
+        });
+        bench.pair.b.write(9, Slice::default(), SOURCE, 0);
+        assert_eq!(bench.completion(message), Status::Success, "{message:?}");
+        let statistics = bench.pair.a.statistics();
+        eprintln!("{message:?} {:?} {:?}", bench.pair.now, statistics.tcp);
+        assert!(statistics.tcp.cut_segments >= 5, "{message:?}: {}", statistics.tcp.cut_segments);
+        assert_eq!(bench.bad_crcs(), 0, "{message:?}");
         bench.pair.run_for(5);
         assert_eq!(bench.pair.a.core.usage().cut_octets, 0, "all is acknowledged");
     }

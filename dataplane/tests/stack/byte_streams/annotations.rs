@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use super::wire::{Capture, Fields, RST, SYN, Segment, fields};
 use super::{attach_host, config, connect, of_section, rid, with_option};
-use crate::common::{Pair, pattern, region_of};
+use crate::common::{Pair, pattern, region_of, too_big};
 use warpline_dataplane::byte_stream::{Annotation, ByteWriter, Section};
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::device::sim::{End, EndConfig, Impairments, Verdict};
@@ -225,33 +225,6 @@ fn expected(stream: &Stream, range: std::ops::Range<usize>, aligned: bool) -> Op
         data_len: to - from,
         total: head.total,
     })
-}
-
-/// An ICMP message to the sender of `frame`: the next link takes packets of `mtu` octets (RFC 1191 §4).
-pub(super) fn too_big(frame: &[u8], mtu: u16) -> Vec<u8> {
-    let sum = |octets: &[u8]| {
-        let words =
-            octets.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0)));
-        let mut sum: u32 = words.sum();
-        while sum > 0xffff {
-            sum = (sum & 0xffff) + (sum >> 16);
-        }
-        (!(sum as u16)).to_be_bytes()
-    };
-    let mut icmp = vec![3, 4, 0, 0, 0, 0];
-    icmp.extend(mtu.to_be_bytes());
-    icmp.extend(&frame[14..14 + 28]);
-    let checksum = sum(&icmp);
-    icmp[2..4].copy_from_slice(&checksum);
-    let mut packet = vec![0x45, 0, 0, (20 + icmp.len()) as u8, 0, 0, 0, 0, 64, 1, 0, 0];
-    packet.extend(&frame[14 + 16..14 + 20]);
-    packet.extend(&frame[14 + 12..14 + 16]);
-    let checksum = sum(&packet);
-    packet[10..12].copy_from_slice(&checksum);
-    let mut answer = [&frame[6..12], &frame[..6], &[8, 0]].concat();
-    answer.extend(packet);
-    answer.extend(icmp);
-    answer
 }
 
 /// One run: a stream from one end to the other, over a path that loses segments, and that turns out narrower

@@ -3,10 +3,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::annotations::too_big;
 use super::wire::Capture;
 use super::{attach_host, config, connect, of_section, rid, with_option};
-use crate::common::{Pair, holds, pattern};
+use crate::common::{Pair, holds, pattern, too_big};
 use warpline_dataplane::byte_stream::{ReadItem, Section, TransferCounters};
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::device::sim::{End, EndConfig, Impairments, Verdict};
