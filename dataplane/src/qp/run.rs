@@ -139,7 +139,8 @@ impl FpduRun {
     pub const fn move_on(&mut self, count: u32) {
         if !self.by_request {
             self.offset += self.group_octets(count);
-            if !self.markers.are_none() {
+            // The first may end in PAD, if it is the only one.
+            if count > 0 && !self.markers.are_none() {
                 self.markers = self.markers.after(self.octets * count);
                 self.first_octets = self.group_octets(1);
             }
@@ -279,6 +280,22 @@ mod tests {
             assert_eq!(after.octets < first.octets, is_ended_by_marker, "{emss_octets} at {position}");
         }
         assert!(longest > 60, "all groups were small: {longest}");
+    }
+
+    /// The first of a group is itself, whatever PAD it has and wherever Markers fall into it.
+    #[test]
+    fn none_after_the_first_is_the_first() {
+        for position in (0..512).step_by(4) {
+            for octets in 1..=8 {
+                let message = message::read_response(1, STag(7), 0, octets);
+                let room =
+                    SegmentRoom { position, emss_octets: 1448, markers: true, packing: true, single_from: 0 };
+                let run = FpduRun::one(Origin::Response(0), &message, 0, &room);
+                let mut moved = run;
+                moved.move_on(0);
+                assert_eq!(moved, run, "{octets} octets at {position}");
+            }
+        }
     }
 
     /// Where no segment ever ends with a Marker, all of the longest message are alike, and only few are

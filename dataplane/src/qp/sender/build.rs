@@ -122,17 +122,18 @@ impl Sender {
             Origin::Requests(_) => return None,
             Origin::Response(number) => {
                 let response = reads.inbound.numbered(number)?;
+                let (header, octets) = response.message.segment(run.offset, mulpdu);
                 let source = match response.payload {
                     ResponsePayload::Memory(source) => Source::Memory(Slice {
                         stag: source.stag,
                         to: source.to.wrapping_add(u64::from(run.offset)),
-                        len: run.first_octets,
+                        len: octets,
                     }),
                     ResponsePayload::Atomic { identifier, original } => {
                         Source::AtomicResponse { identifier, original }
                     }
                 };
-                return Some(descriptor(response.message, source));
+                return Some(FpduDescriptor { header, octets, source });
             }
             Origin::Terminate => {
                 let octets = self.terminate.as_ref()?.len() as u32;

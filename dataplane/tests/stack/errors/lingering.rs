@@ -5,15 +5,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::target::{BASE_TO, INBOX, Target, WRITABLE, fpdu, send, terminate, write};
+use super::target::{
+    BASE_TO, INBOX, READABLE, REGION_OCTETS, Target, WRITABLE, fpdu, send, tagged, terminate, untagged, write,
+};
 use crate::common::{PD, QP};
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::STag;
+use warpline_dataplane::mpa::Framing;
+use warpline_dataplane::mpa::enhanced::ReadDepths;
+use warpline_dataplane::mpa::fpdu::{encode, wire_len};
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRings, QpState, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{Operation, SendRequest, Slice, Status};
-use warpline_dataplane::ring::{Command, Event};
+use warpline_dataplane::ring::{Command, Event, FullOperation};
 use warpline_dataplane::time::SECOND;
 use warpline_dataplane::wire::tcp::Flags;
 
@@ -130,6 +135,42 @@ fn what_was_on_its_way_comes_before_the_terminate() {
     assert_eq!(known.keys().copied().collect::<Vec<_>>(), (0..known.len() as u32).collect::<Vec<_>>());
     assert_eq!(known.into_values().collect::<Vec<u8>>(), expected);
     assert!(fin);
+}
+
+/// In a stream with Markers, too, a Response whose payload ends in PAD, and with it its region, comes before
+/// the Terminate as it was sent.
+#[test]
+fn a_response_with_pad_comes_before_the_terminate() {
+    let depths = ReadDepths { ird: 1, ord: 0 };
+    let mut target = Target::with(FullOperation { markers_sent: true, depths, ..FullOperation::new(false) });
+    target.open();
+    let source = BASE_TO + REGION_OCTETS as u64 - 5;
+    let mut request = Vec::new();
+    request.extend([0, 0, 0, 9]);
+    request.extend([0; 8]);
+    request.extend(5_u32.to_be_bytes());
+    request.extend(READABLE.0.to_be_bytes());
+    request.extend(source.to_be_bytes());
+    target.send(&fpdu(&untagged([0x41, 0x41], 1, 1, 0, &request)));
+    let mut known = BTreeMap::new();
+    stream(&mut target, &mut known);
+    assert!(!known.is_empty());
+    destroyed_after_an_error(&mut target);
+    target.send_with_window(0xffff, &[]);
+    let mut fin = false;
+    for _ in 0..20 {
+        fin |= stream(&mut target, &mut known);
+        let end = target.ack + known.len() as u32;
+        target.peer.send_with_window(0xffff, target.seq, end);
+        target.peer.pass_ms(100);
+    }
+    assert!(fin);
+    // The first Marker is before the first FPDU, and the next one after the last.
+    let response = tagged(STag(9), 0, [0xc1, 0x42], &[0xa5; 5]);
+    let mut expected = vec![0; wire_len(0, response.len(), true)];
+    assert!(encode(&mut expected, 0, Framing { markers: true, crc: true }, &response, 0, |_, _| true));
+    expected.extend(terminate(CONTROL, Some(&bad())));
+    assert_eq!(known.into_values().collect::<Vec<u8>>(), expected);
 }
 
 /// A window that stays closed delays the end only until the Terminate's deadline.
