@@ -52,7 +52,10 @@ impl<F: Frame> Endpoint<'_, F> {
             // Its queue pair is flushed, and control has had its last event of the connection.
             return;
         }
-        self.discard_received();
+        // Streaming octets are not of this stream, and control has copies of them.
+        if !self.connection.mode.receives_stream() {
+            self.discard_received();
+        }
         let Some(stream) = self.rdmap() else {
             debug_assert!(false, "only a stream of FPDUs fails");
             return;

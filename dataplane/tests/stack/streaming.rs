@@ -14,6 +14,7 @@ use warpline_dataplane::mpa::enhanced::ReadDepths;
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QpState, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{Operation, ReceiveRequest, SendRequest, Slice, Status};
+use warpline_dataplane::rdmap::RdmapError;
 use warpline_dataplane::ring::{AfterStream, Command, ConnectionId, Direction, Event, FullOperation};
 use warpline_dataplane::tcp::{CloseReason, State};
 use warpline_dataplane::time::SECOND;
@@ -487,6 +488,31 @@ fn an_error_on_one_half_leaves_the_other_open() {
     streaming.stream(b"something went wrong");
     assert!(streaming.peer.sent.iter().all(|sent| !sent.header.flags.intersects(Flags::FIN | Flags::RST)));
     assert_eq!(streaming.sent(), b"something went wrong");
+}
+
+/// Streaming octets that control has a copy of, or will have, are its own after an error on the other half.
+// Requirements: C00-9-05, C00-9-06
+#[test]
+fn an_error_on_the_sending_half_leaves_what_is_received() {
+    let mut streaming = Streaming::new();
+    streaming.start(Direction::Send);
+    streaming.receive(b"abc");
+    assert_eq!(streaming.copied(), b"abc");
+    let nowhere = Slice { stag: STag::new(9, 0x99), to: 0, len: 24 };
+    streaming.qp.post_send(SendRequest::new(5, Operation::SEND, nowhere)).unwrap();
+    streaming.peer.settle();
+    assert_eq!(streaming.qp.error(), Some(StreamError::Rdmap(RdmapError::LocalCatastrophic)));
+    streaming.take(3);
+    streaming.receive(b"def");
+    assert_eq!(streaming.copied(), b"def");
+    streaming.take(3);
+    streaming.finish();
+    streaming.acknowledge();
+    assert!(
+        streaming.peer.events.iter().any(|event| matches!(event, Event::PeerFinished { .. })),
+        "{:?}",
+        streaming.peer.events
+    );
 }
 
 /// A peer that sends and sends to a control that reads nothing has so many octets copied and no more,
