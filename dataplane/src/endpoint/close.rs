@@ -89,8 +89,7 @@ impl<F: Frame> Endpoint<'_, F> {
         // Straight steps find the fault, too.
         connection.tcp.unusual |= Unusual::FAILED | Unusual::CLOSING | Unusual::SILENT_PEER;
         if !connection.mode.sends_stream() {
-            connection.closing = true;
-            connection.abort_timer.abort_within(self.now, limits::TERMINATE_LINGER_NS);
+            self.close_after_failure();
         }
         let Some(qp) = self.queue_pair.as_deref_mut() else {
             debug_assert!(false, "a stream of FPDUs has a queue pair until it ends");
@@ -104,6 +103,14 @@ impl<F: Frame> Endpoint<'_, F> {
         qp.receiver.flush(&qp.shared, &mut self.context.placed_sends, Some(error));
         let qp = qp.shared.number;
         self.context.events.push(Event::StreamFailed { connection: self.id, qp, error });
+    }
+
+    /// Closes a connection that sends FPDUs of a stream that has failed, gracefully and in time.
+    pub(super) fn close_after_failure(&mut self) {
+        let connection = &mut *self.connection;
+        connection.closing = true;
+        connection.tcp.unusual |= Unusual::CLOSING;
+        connection.abort_timer.abort_within(self.now, limits::TERMINATE_LINGER_NS);
     }
 
     /// Handles the peer's FIN, which is in order, and notifies control. On an FPDU boundary it is a graceful

@@ -128,12 +128,18 @@ impl<F: Frame> Endpoint<'_, F> {
             self.begin(Operating::unnegotiated(qp_slot, operation, send_start), &operation);
         }
         let is_bound = self.queue_pair.as_ref().is_some_and(|qp| Arc::ptr_eq(&qp.shared, shared));
-        match &mut self.connection.mode {
-            Mode::FullOperation(operating) if is_bound => operating.start(direction, send_start),
+        let sends_after_failure = match &mut self.connection.mode {
+            Mode::FullOperation(operating) if is_bound => {
+                operating.start(direction, send_start) && operating.failed
+            }
             _ => {
                 self.refuse_start();
                 return Outcome::SCHEDULE;
             }
+        };
+        if sends_after_failure {
+            // The other half has failed before, and nothing follows the streaming octets.
+            self.close_after_failure();
         }
         if direction.receives() {
             self.connection.tcp.leave_startup(&mut self.context.pools);

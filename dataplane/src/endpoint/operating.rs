@@ -94,13 +94,16 @@ impl Operating {
         Self { sends: false, receives: false, may_send: false, ..Self::new(qp_slot, operation, send_start) }
     }
 
-    /// Begins Full Operation in `direction`. Either end may send first.
-    // Requirements: C00-8.1-06
-    pub fn start(&mut self, direction: Direction, send_start: SeqNumber) {
-        if direction.sends() && !self.sends {
-            (self.sends, self.may_send, self.send_start) = (true, true, send_start);
+    /// Begins Full Operation in `direction`. Either end may send first, but no FPDU of a stream that has
+    /// failed (RFC 5040 §5.4, RFC 5041 §7.1). Returns true if this end begins to send.
+    // Requirements: C00-8.1-06, DDP-7.1-17, RDMAP-5.4-05
+    pub fn start(&mut self, direction: Direction, send_start: SeqNumber) -> bool {
+        let begins_to_send = direction.sends() && !self.sends;
+        if begins_to_send {
+            (self.sends, self.may_send, self.send_start) = (true, !self.failed, send_start);
         }
         self.receives |= direction.receives();
+        begins_to_send
     }
 
     /// Has the stream fail unless an FPDU arrives within `within_ns`, if this end may not send before it.

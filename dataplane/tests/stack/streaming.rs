@@ -9,8 +9,9 @@ use warpline_dataplane::core::Config;
 use warpline_dataplane::crc32c;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
-use warpline_dataplane::mpa::MpaError;
 use warpline_dataplane::mpa::enhanced::ReadDepths;
+use warpline_dataplane::mpa::fpdu::{encode, wire_len};
+use warpline_dataplane::mpa::{Framing, MpaError};
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QpState, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{Operation, ReceiveRequest, SendRequest, Slice, Status};
@@ -513,6 +514,44 @@ fn an_error_on_the_sending_half_leaves_what_is_received() {
         "{:?}",
         streaming.peer.events
     );
+}
+
+/// RFC 5040 §5.4, RFC 5041 §7.1: after an error or the peer's Terminate no message goes out, not even one
+/// that was posted before, for a half connection that control starts after it. The connection closes then, as
+/// one that sent FPDUs before.
+// Requirements: DDP-7.1-17, RDMAP-5.4-05, C00-9-06
+#[test]
+fn a_half_that_starts_after_an_error_sends_no_fpdu() {
+    // DDP's invalid STag, of no header.
+    let terminate = [0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0x11, 0, 0, 0];
+    let framing = Framing { markers: true, crc: true };
+    let mut terminate_fpdu = vec![0; wire_len(0, terminate.len(), true)];
+    assert!(encode(&mut terminate_fpdu, 0, framing, &terminate, 0, |_, _| true));
+    let mut wrong = figure_5();
+    wrong[50] ^= 1;
+    let crc = StreamError::Mpa(MpaError::Crc);
+    let stag = StreamError::Terminated { layer: 1, error_type: 1, code: 0 };
+    for (octets, times, error) in [(wrong, 1 + limits::CRC_RETRIES, crc), (terminate_fpdu, 1, stag)] {
+        let mut streaming = Streaming::new();
+        streaming.start(Direction::Receive);
+        streaming.send(5, 24);
+        for _ in 0..times {
+            streaming.peer.send(Flags::ACK, streaming.seq, streaming.ack, &octets);
+        }
+        assert_eq!((streaming.qp.state(), streaming.qp.error()), (QpState::Terminate, Some(error)));
+        streaming.seq += octets.len() as u32;
+        streaming.peer.sent.clear();
+        streaming.start(Direction::Send);
+        streaming.peer.pass_ms(10);
+        let has_finished = streaming.peer.sent.iter().any(|sent| sent.header.flags.contains(Flags::FIN));
+        assert_eq!(streaming.sent(), b"", "only a Terminate may go");
+        assert!(has_finished, "the connection closes");
+        streaming.acknowledge();
+        streaming.finish();
+        let ended: Vec<_> =
+            std::iter::from_fn(|| streaming.completions.poll()).map(|done| (done.id, done.status)).collect();
+        assert!(ended.contains(&(5, Status::Failed(error))), "{ended:?}");
+    }
 }
 
 /// A peer that sends and sends to a control that reads nothing has so many octets copied and no more,
