@@ -123,6 +123,9 @@ impl<F: Frame> Endpoint<'_, F> {
         }
         let inside_fpdu = matches!(&connection.mode, Mode::FullOperation(operating)
             if operating.receives && !operating.failed && connection.tcp.received().available() > 0);
+        if let Some(mut stream) = self.rdmap() {
+            stream.on_peer_finished();
+        }
         // Nothing more arrives, and so no response.
         if inside_fpdu || self.awaits_response_after_finish() {
             return self.fail_stream(StreamError::Mpa(MpaError::TcpClosed), None);

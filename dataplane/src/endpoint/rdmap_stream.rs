@@ -121,6 +121,15 @@ impl<F> RdmapStream<'_, F> {
         self.operating.receives && !self.operating.failed && !self.qp.reads.outbound.is_empty()
     }
 
+    /// Handles that no FPDU arrives any more: a request that waits for the answer to the indication, which
+    /// does not come either, takes its place, and fails as one that has been sent.
+    pub(super) fn on_peer_finished(&mut self) {
+        if self.operating.receives {
+            self.qp.reads.outbound.on_indication_answered();
+            self.operating.may_have_work = true;
+        }
+    }
+
     /// Sends a nudge, which is due.
     pub(super) fn nudge(&mut self) {
         self.operating.spend_nudge(self.now);

@@ -65,8 +65,9 @@ impl OutboundReads {
         self.queue.is_empty()
     }
 
-    /// The Read Request that is this end's indication is answered: another may take its place at the peer.
-    pub(super) const fn on_indication_answered(&mut self) {
+    /// The Read Request that is this end's indication is answered, or never will be: another may take its
+    /// place at the peer.
+    pub const fn on_indication_answered(&mut self) {
         self.indication_due = false;
     }
 

@@ -8,9 +8,9 @@ use crate::common::{PD, QP, holds, region_of};
 use warpline_dataplane::crc32c;
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
-use warpline_dataplane::mpa::Framing;
 use warpline_dataplane::mpa::enhanced::{ReadDepths, ReadyToReceive, Rtr, RtrKinds};
 use warpline_dataplane::mpa::fpdu::{encode, wire_len};
+use warpline_dataplane::mpa::{Framing, MpaError};
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QpState, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{
@@ -330,6 +330,30 @@ fn an_indication_by_a_read_counts_as_one() {
         target.send(&fpdu(&[0xc1, 0x42, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]));
         assert_eq!(target.sent().len(), octets, "the last, in the place of the indication");
         assert_eq!(target.qp.error(), None);
+    }
+}
+
+/// A peer that finishes without an answer to the indication sends no Response either: a Read fails at once,
+/// whatever the ORD is, and whether it was posted before the FIN came or after it.
+// Requirements: A-16
+#[test]
+fn a_read_does_not_wait_for_the_indication_of_a_peer_that_has_finished() {
+    for (ord, posted_early) in [(1, true), (1, false), (2, true), (2, false)] {
+        let depths = ReadDepths { ird: 4, ord };
+        let ready = ReadyToReceive::Send(Rtr::Read);
+        let mut target = Target::new(FullOperation { ready, depths, ..FullOperation::new(true) });
+        let read = Operation::Read { stag: WRITABLE, to: WRITABLE_TO };
+        if posted_early {
+            target.post(read, 4);
+        }
+        target.sent();
+        target.peer.send(Flags::FIN | Flags::ACK, target.seq, target.ack, &[]);
+        if !posted_early {
+            assert_eq!(target.qp.error(), None, "the peer may close when it likes");
+            target.post(read, 4);
+        }
+        target.sent();
+        target.expect_failed(StreamError::Mpa(MpaError::TcpClosed));
     }
 }
 
