@@ -3,15 +3,18 @@
 
 use std::fmt;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::net::IpAddr;
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::process;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 /// What one process at a time may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,10 +28,10 @@ pub(crate) struct AddressKey {
 impl AddressKey {
     /// Returns the name of an abstract socket (unix(7)): each network namespace has its own, and they go with
     /// their process, however it ends.
-    fn socket(self) -> io::Result<SocketAddr> {
+    fn name(self) -> String {
         let Self { interface, vlan, address } = self;
         let vlan = vlan.unwrap_or(0);
-        SocketAddr::from_abstract_name(format!("warpline/{interface}/{vlan}/{address}"))
+        format!("warpline/{interface}/{vlan}/{address}")
     }
 }
 
@@ -53,6 +56,29 @@ impl Owner {
         let credentials = socket_peercred(stream).ok()?;
         let pid = credentials.pid.as_raw_nonzero().get().cast_unsigned();
         Some((Self::with_pid(pid), credentials.uid.as_raw()))
+    }
+
+    /// Returns the process that listens at `path`, with the user who made its socket, if the process is in
+    /// this network namespace and may be looked at. An abstract name begins with `@`.
+    pub(crate) fn listening_at(path: &str) -> Option<(Self, u32)> {
+        /// `__SO_ACCEPTCON` of Linux's `net.h`: connections that wait to be accepted have the path, too.
+        const LISTENS: &str = "00010000";
+        // The words of a line from the fourth on: flags, type, state, number of the socket, path.
+        let sockets = fs::read_to_string("/proc/net/unix").ok()?;
+        let number = sockets.lines().find_map(|line| {
+            let mut words = line.split_whitespace().skip(3);
+            let (flags, number) = (words.next()?, words.nth(2)?);
+            (flags == LISTENS && words.next() == Some(path)).then_some(number)
+        })?;
+        let link = format!("socket:[{number}]");
+        let is_socket =
+            |file: &fs::DirEntry| fs::read_link(file.path()).is_ok_and(|target| target.as_os_str() == &*link);
+        fs::read_dir("/proc").ok()?.flatten().find_map(|process| {
+            let pid = process.file_name().to_str()?.parse().ok()?;
+            let socket = fs::read_dir(process.path().join("fd")).ok()?.flatten().find(is_socket)?;
+            let user = fs::metadata(socket.path()).ok()?.uid();
+            Some((Self::with_pid(pid), user))
+        })
     }
 
     /// Returns the process with the number `pid`.
@@ -83,22 +109,70 @@ const MAY_BE_ENDING: Duration = Duration::from_millis(500);
 const IS_ENDING: Duration = Duration::from_secs(30);
 const INTERVAL: Duration = Duration::from_millis(20);
 
+/// The process that has a name.
+struct Holder {
+    owner: Owner,
+    user: u32,
+    /// A connection to its listener; `None` if the listener has no room for one.
+    stream: Option<UnixStream>,
+}
+
+impl Holder {
+    /// Finds the process that listens at the abstract name `name`.
+    fn find(name: &str) -> Option<Self> {
+        let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).ok()?;
+        // A claim accepts no connection, and a closed one keeps its place in the backlog. Where that is full,
+        // connect(2) on a blocking socket would wait for ever.
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+        let ((owner, user), stream) = match connect(&socket, &address) {
+            Ok(()) => {
+                let stream = UnixStream::from(socket);
+                (Owner::of(&stream)?, Some(stream))
+            }
+            Err(Errno::AGAIN) => (Owner::listening_at(&format!("@{name}"))?, None),
+            Err(_) => return None,
+        };
+        Some(Self { owner, user, stream })
+    }
+
+    /// Returns true if it has the name still: it writes nothing, and its end resets the stream.
+    fn has_name(&self) -> bool {
+        let read = self.stream.as_ref().map(|mut stream| stream.read(&mut [0]));
+        matches!(read, Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Returns true if it can keep the device from this process. Only root and the own user count: a name in
+    /// this namespace protects nobody from other users, and must not let them keep the device from this one.
+    fn counts(&self) -> bool {
+        self.user == 0 || self.user == rustix::process::getuid().as_raw()
+    }
+}
+
 /// Claims what `key` says for this process, and waits for another one that may just have been killed.
 ///
 /// # Errors
 ///
-/// As [`try_claim`].
+/// The process that has it, of root or of the own user. Where it is another user's, or no socket can be bound
+/// for another reason, there is no claim, and no error.
 pub(crate) fn claim(key: AddressKey) -> Result<Option<Claim>, Owner> {
     let begin = Instant::now();
+    let name = key.name();
+    let Ok(address) = SocketAddr::from_abstract_name(&name) else { return Ok(None) };
+    let mut known = None;
     loop {
-        let owner = match try_claim(key) {
-            Err(owner) if !owner.is_this_process() => owner,
-            done => return done,
-        };
-        let limit = if is_ending(owner.pid) { IS_ENDING } else { MAY_BE_ENDING };
-        if begin.elapsed() >= limit {
-            return Err(owner);
+        match UnixListener::bind_addr(&address) {
+            Ok(listener) => return Ok(Some(Claim { _socket: listener })),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(_) => return Ok(None),
         }
+        let holder = known.take().filter(Holder::has_name).or_else(|| Holder::find(&name));
+        let Some(holder) = holder.filter(Holder::counts) else { return Ok(None) };
+        let limit = if is_ending(holder.owner.pid) { IS_ENDING } else { MAY_BE_ENDING };
+        if holder.owner.is_this_process() || begin.elapsed() >= limit {
+            return Err(holder.owner);
+        }
+        known = Some(holder);
         thread::sleep(INTERVAL);
     }
 }
@@ -124,31 +198,10 @@ fn is_ending(pid: u32) -> bool {
     ["SigPnd:", "ShdPnd:"].into_iter().filter_map(waiting).any(is_killed)
 }
 
-/// Claims what `key` says for this process.
-///
-/// # Errors
-///
-/// The process that has it. Only root and the own user count: a name in this namespace protects nobody from
-/// other users, and must not let them keep the device from this one. Where no socket can be bound for another
-/// reason there is no claim, and no error.
-fn try_claim(key: AddressKey) -> Result<Option<Claim>, Owner> {
-    let Ok(socket) = key.socket() else { return Ok(None) };
-    match UnixListener::bind_addr(&socket) {
-        Ok(listener) => Ok(Some(Claim { _socket: listener })),
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            let owner = UnixStream::connect_addr(&socket).ok().and_then(|stream| Owner::of(&stream));
-            match owner {
-                Some((owner, user)) if user == 0 || user == rustix::process::getuid().as_raw() => Err(owner),
-                _ => Ok(None),
-            }
-        }
-        Err(_) => Ok(None),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::process::Command;
+    use std::sync::mpsc;
 
     use super::*;
 
@@ -180,5 +233,41 @@ mod tests {
         }
         drop(first);
         assert!(claim(key).unwrap().is_some());
+    }
+
+    /// A claim whose backlog is full blocks nobody who asks for it, and has its owner still.
+    #[test]
+    fn a_full_backlog_is_not_waited_for() {
+        let key = AddressKey { interface: u32::MAX, vlan: None, address: [198, 18, 0, 3].into() };
+        let address = SocketAddrUnix::new_abstract_name(key.name().as_bytes()).unwrap();
+        let new =
+            || socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        let (listener, client) = (new(), new());
+        rustix::net::bind(&listener, &address).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        connect(&client, &address).unwrap();
+        drop(client);
+        let (done, claimed) = mpsc::channel();
+        thread::spawn(move || done.send(claim(key)));
+        let claimed = claimed.recv_timeout(Duration::from_mins(1)).expect("an answer");
+        assert_eq!(claimed.unwrap_err().pid, process::id());
+        // Its name is free as soon as it is gone.
+        drop(listener);
+        assert!(claim(key).unwrap().is_some());
+    }
+
+    /// Whoever waits for a claim finds out that its owner is gone.
+    #[test]
+    fn a_holder_that_is_gone_has_no_name() {
+        let key = AddressKey { interface: u32::MAX, vlan: None, address: [198, 18, 0, 4].into() };
+        let claimed = claim(key).unwrap();
+        let holder = Holder::find(&key.name()).unwrap();
+        assert!(holder.has_name() && holder.counts() && holder.owner.is_this_process());
+        assert_eq!(
+            Owner::listening_at(&format!("@{}", key.name())),
+            Some((holder.owner.clone(), holder.user))
+        );
+        drop(claimed);
+        assert!(!holder.has_name() && Holder::find(&key.name()).is_none());
     }
 }

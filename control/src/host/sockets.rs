@@ -87,7 +87,8 @@ pub(crate) fn prepare(device: &DeviceName) -> Result<(), SocketFault> {
     match (found, listens) {
         (Found::NoSocket, _) => Err(SocketFault::NotASocket { path: path() }),
         (Found::Listening, true) => {
-            Err(SocketFault::InUse { path: path(), owner: listener(target), other_end })
+            let owner = Owner::listening_at(target).map(|(owner, _)| owner);
+            Err(SocketFault::InUse { path: path(), owner, other_end })
         }
         (Found::Stale, true) => fs::remove_file(target).map_err(|error| directory(target, &error)),
         (Found::Nothing, true) => check_directory(target),
@@ -129,29 +130,6 @@ fn look(path: &Path) -> io::Result<Found> {
         Err(error @ (rustix::io::Errno::ACCESS | rustix::io::Errno::PERM)) => Err(error.into()),
         _ => Ok(Found::Listening),
     }
-}
-
-/// Returns the process that listens at `path`, if it is in this network namespace and may be looked at.
-fn listener(path: &str) -> Option<Owner> {
-    // Each line of /proc/net/unix ends with the number of the socket and its path.
-    let sockets = fs::read_to_string("/proc/net/unix").ok()?;
-    let number = sockets.lines().find_map(|line| {
-        let mut words = line.split_whitespace().skip(6);
-        let number = words.next()?;
-        (words.next() == Some(path)).then_some(number)
-    })?;
-    let link = format!("socket:[{number}]");
-    let has_it = |process: &fs::DirEntry| {
-        let files = fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten();
-        files
-            .map(|file| fs::read_link(file.path()))
-            .any(|file| file.is_ok_and(|file| file.as_os_str() == &*link))
-    };
-    let processes = fs::read_dir("/proc").ok()?.flatten();
-    let mut numbered =
-        processes.filter_map(|process| Some((process.file_name().to_str()?.parse().ok()?, process)));
-    let (pid, _) = numbered.find(|(_, process): &(u32, _)| has_it(process))?;
-    Some(Owner::with_pid(pid))
 }
 
 #[cfg(test)]
