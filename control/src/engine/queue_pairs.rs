@@ -277,6 +277,7 @@ impl QueuePairs {
             return self.remove_after_close(out, qp.number);
         }
         (entry.binding, entry.core) = (Binding::Free, None);
+        entry.status.set_free();
         if entry.is_aborted {
             entry.end(out);
         }

@@ -20,6 +20,7 @@ use warpline_dataplane::steering::Steering;
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::{Instant, SECOND};
 
+use crate::engine::interface::connection_status::CloseState;
 use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::{Arrival, NewQueuePair, Request, StreamRequest, arrival_queue};
 use crate::engine::names::KeyedSequence;
@@ -166,7 +167,7 @@ fn operate(
     new
 }
 
-/// Accepts the peer number `number` with a queue pair: the core is yet to begin Full Operation.
+/// Accepts the peer number `number` with a new queue pair: the core is yet to begin Full Operation.
 fn accept(
     engine: &mut Engine,
     arrived: &Receiver<Arrival>,
@@ -181,15 +182,28 @@ fn accept(
     engine.on_request(now, Request::CreateQp { pd, config, completions, receives: None, reply });
     deliver(engine);
     let new = created.try_recv().expect("a reply").expect("room for a queue pair");
+    let accepted = accept_with(engine, arrived, &new.shared, number, request);
+    (new, accepted)
+}
+
+/// Accepts the peer number `number` with the queue pair `qp`: the core is yet to begin Full Operation.
+fn accept_with(
+    engine: &mut Engine,
+    arrived: &Receiver<Arrival>,
+    qp: &Arc<SharedQp>,
+    number: u64,
+    request: &[u8],
+) -> Receiver<Result<Accepted, AnswerError>> {
+    let now = Instant::from_nanos(1);
     let connection = ConnectionId::from_bits(number);
     engine.on_event(now, connection.core(), accepted(number));
     engine.on_event(now, connection.core(), Event::Stream { connection, octets: request.into() });
     assert!(matches!(arrived.try_recv(), Ok(Arrival::Request { .. })));
     let (reply, accepted) = Reply::new();
-    let (qp, private_data) = (new.shared.clone(), Box::default());
+    let (qp, private_data) = (qp.clone(), Box::default());
     let reads = ReadsWanted::default();
     engine.on_request(now, Request::Accept { connection, qp, reads, private_data, reply });
-    (new, accepted)
+    accepted
 }
 
 /// Returns a Request of the plainest kind.
@@ -320,6 +334,29 @@ fn a_core_that_ends_takes_with_it_what_it_may_have_begun() {
     assert_eq!(new.status.close_state().reason, Some(CloseReason::Aborted));
     let receive = ReceiveRequest::new(1, Slice::default());
     assert_eq!(new.shared.post_receive(receive), Err(PostError::WrongState(QpState::Error)));
+}
+
+/// A queue pair has nothing of a connection whose peer has finished before the core could begin: the next one
+/// is open.
+#[test]
+fn a_start_that_fails_leaves_nothing_to_the_next() {
+    let (mut engine, arrived) = engine();
+    let completions = CompletionRings::shared(Arc::new(CompletionRing::new(1)));
+    let (request, now) = (request(), Instant::from_nanos(1));
+    let (new, accepted) = accept(&mut engine, &arrived, &completions, 1, &request);
+    let connection = ConnectionId::from_bits(1);
+    engine.on_event(now, 0, Event::PeerFinished { connection });
+    engine.on_event(now, 0, Event::Closed { connection, reason: CloseReason::Reset });
+    deliver(&mut engine);
+    assert_eq!(accepted.try_recv().unwrap(), Err(AnswerError::Closed(CloseReason::Reset)));
+    assert_eq!((new.status.pair(), new.status.close_state()), (None, CloseState::default()));
+
+    let accepted = accept_with(&mut engine, &arrived, &new.shared, 2, &request);
+    engine.on_event(now, 0, Event::Operating { connection: ConnectionId::from_bits(2) });
+    deliver(&mut engine);
+    assert!(accepted.try_recv().unwrap().is_ok());
+    assert!(new.status.pair().is_some());
+    assert_eq!(new.status.close_state(), CloseState::default());
 }
 
 /// Returns an engine whose core 1 has not begun with a queue pair that was disconnected and dropped, and

@@ -56,6 +56,12 @@ impl ConnectionStatus {
         self.change(|closing| closing.peer_closed = true);
     }
 
+    /// Records that the connection did not come to Full Operation: the next one has nothing of it.
+    pub(crate) fn set_free(&self) {
+        self.set_flow(None);
+        self.change(|closing| closing.peer_closed = false);
+    }
+
     fn change(&self, change: impl FnOnce(&mut CloseState)) {
         change(&mut lock(&self.closing));
         self.changed.notify_all();
