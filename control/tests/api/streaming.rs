@@ -528,6 +528,23 @@ fn a_dropped_stream_leaves_the_direction_in_full_operation() {
     assert_eq!(near_end.qp.wait_closed(PATIENCE), Ok(()));
 }
 
+/// So it does when the stream has ended before, which only the stream was told.
+#[test]
+fn a_stream_that_is_dropped_after_its_end_ends_the_connection() {
+    let pair = Pair::new();
+    let (near, far) = streams(&pair.near, &pair.far);
+    let (near_end, far_end) = (End::new(&pair.near), End::new(&pair.far));
+    near.start_unnegotiated(&near_end.qp, Direction::Send, &VERSION_1).unwrap();
+    far.start_unnegotiated(&far_end.qp, Direction::Receive, &VERSION_1).unwrap();
+    far.finish();
+    assert_eq!(near.read(&mut [0], PATIENCE), Ok(0));
+    carries(&near_end, &far_end);
+    assert!(!near_end.qp.peer_closed(), "the stream is the application's");
+    drop(near);
+    near_end.qp.wait_peer_closed(PATIENCE).unwrap();
+    assert_eq!(near_end.qp.wait_closed(PATIENCE), Ok(()));
+}
+
 /// A peer that finishes in streaming mode can neither ask nor answer.
 #[test]
 fn a_peer_that_has_finished_starts_nothing() {

@@ -24,10 +24,12 @@ pub(super) fn abandon(cx: &mut Context<'_>, phase: Phase) -> Phase {
         Phase::Streaming(stream) => cx.abandon(&stream),
         Phase::Bytes(_) => cx.abandon_bytes(),
         phase => {
-            if let Some(stream) = phase.stream() {
-                cx.discard_pending(stream);
-            }
-            phase
+            let Some(stream) = phase.stream() else { return phase };
+            cx.discard_pending(stream);
+            // The core has reported the end of the peer's octets, and does so once. The application had the
+            // stream then; now the end is for the queue pair.
+            let has_ended = stream.receives() && stream.peer_finished();
+            if has_ended { events::on_peer_finished(cx, phase) } else { phase }
         }
     }
 }
