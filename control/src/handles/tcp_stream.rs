@@ -131,7 +131,8 @@ impl TcpStream {
     /// # Errors
     ///
     /// [`TcpStreamError::Closed`] when the connection ended otherwise, [`TcpStreamError::TimedOut`] after
-    /// `timeout`.
+    /// `timeout`, [`TcpStreamError::NotStreaming`] when MPA has started with startup frames: the queue pair
+    /// has the end of the connection then.
     pub fn wait_closed(&self, timeout: Duration) -> Result<(), TcpStreamError> {
         self.shared.wait_closed(timeout)
     }

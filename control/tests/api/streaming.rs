@@ -545,6 +545,31 @@ fn a_stream_that_is_dropped_after_its_end_ends_the_connection() {
     assert_eq!(near_end.qp.wait_closed(PATIENCE), Ok(()));
 }
 
+/// A connection that is in Full Operation after startup frames is never a stream again: who waits for its end
+/// learns so, at either end.
+#[test]
+fn nobody_waits_for_the_end_of_a_stream_that_mpa_has() {
+    let pair = Pair::new();
+    let (near, far) = streams(&pair.near, &pair.far);
+    let (near_end, far_end) = (End::new(&pair.near), End::new(&pair.far));
+    thread::scope(|scope| {
+        let waiting = [&near, &far].map(|stream| scope.spawn(|| stream.wait_closed(PATIENCE)));
+        let qp = near_end.control();
+        let asking = scope.spawn(|| near.initiate(qp, &initiating()).unwrap());
+        far.respond(b"", &ListenConfig::default()).unwrap().accept(&far_end.qp, b"").unwrap();
+        asking.join().unwrap();
+        for end in waiting {
+            assert_eq!(end.join().unwrap(), Err(TcpStreamError::NotStreaming));
+        }
+    });
+    for stream in [&near, &far] {
+        assert_eq!(stream.wait_closed(NOW), Err(TcpStreamError::NotStreaming));
+        assert_eq!(stream.read(&mut [0], NOW), Err(TcpStreamError::NotStreaming));
+        assert_eq!(stream.write(&[0], NOW), Err(TcpStreamError::NotStreaming));
+    }
+    carries(&near_end, &far_end);
+}
+
 /// A peer that finishes in streaming mode can neither ask nor answer.
 #[test]
 fn a_peer_that_has_finished_starts_nothing() {

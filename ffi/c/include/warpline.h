@@ -2265,6 +2265,7 @@ int warpline_stream_abort(struct warpline_stream *stream);
  *
  * - `-ETIMEDOUT`: they have not, after `timeout_ms` milliseconds
  * - `-ECONNRESET`: the connection ended otherwise
+ * - `-EINVAL`: a pointer is null, or MPA has started with startup frames
  * - `-ENODEV`: the device has stopped
  */
 int warpline_stream_wait_closed(struct warpline_stream *stream, int32_t timeout_ms);

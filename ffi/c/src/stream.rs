@@ -240,6 +240,7 @@ pub unsafe extern "C" fn warpline_stream_abort(stream: *mut Stream) -> c_int {
 ///
 /// - `-ETIMEDOUT`: they have not, after `timeout_ms` milliseconds
 /// - `-ECONNRESET`: the connection ended otherwise
+/// - `-EINVAL`: a pointer is null, or MPA has started with startup frames
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_stream_wait_closed(stream: *mut Stream, timeout_ms: i32) -> c_int {

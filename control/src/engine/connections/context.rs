@@ -126,6 +126,14 @@ pub(super) fn end_stream(stream: Option<&Arc<SharedStream>>) {
     }
 }
 
+/// Ends the stream of a connection that was in streaming mode and whose startup has succeeded: the octets do
+/// not become the application's again.
+pub(super) fn give_to_mpa(stream: Option<&Arc<SharedStream>>) {
+    if let Some(stream) = stream {
+        stream.set_given_to_mpa();
+    }
+}
+
 /// Returns how the core runs a connection whose startup has come to `setup`.
 pub(super) const fn full_operation(initiator: bool, setup: Setup) -> FullOperation {
     let Agreement { markers_sent, markers_received, crc, version } = setup.agreement;

@@ -7,7 +7,7 @@ use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::Instant;
 
 use super::attempt::ConnectAttempt;
-use super::context::{Context, end_stream, full_operation};
+use super::context::{Context, end_stream, full_operation, give_to_mpa};
 use super::phase::{AwaitingReply, Phase, Waiter};
 use crate::engine::startup::{Initiator, Offer, PrivateDataTooLong, Proposal, Reply};
 use crate::vocabulary::connect::{ConnectConfig, ConnectError, Connected, Revision};
@@ -71,6 +71,7 @@ fn on_reply(cx: &mut Context<'_>, awaiting: Box<AwaitingReply>, reply: Reply, re
             cx.command(Command::Start { connection: cx.id, qp: qp.clone(), operation });
             let (version, depths) = (setup.agreement.version, setup.outcome.depths);
             let connected = Connected { private_data, peer, version, depths };
+            give_to_mpa(stream.as_ref());
             cx.operate(qp, Waiter::Connect(waiter, connected), None)
         }
         Reply::Rejected { private_data, peer } => {

@@ -7,7 +7,7 @@ use warpline_dataplane::qp::shared::SharedQp;
 use warpline_dataplane::ring::{AfterStream, Command, FullOperation, ListenAddress};
 use warpline_dataplane::time::{Instant, MILLISECOND};
 
-use super::context::{Context, end_stream, full_operation};
+use super::context::{Context, end_stream, full_operation, give_to_mpa};
 use super::phase::{AwaitingRequest, DecisionTimeouts, PendingAccept, Phase, Recipient, Waiter};
 use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::PeerRequest;
@@ -201,6 +201,7 @@ pub(super) fn accept(cx: &mut Context<'_>, phase: Phase, acceptance: Acceptance)
             let then = AfterStream::FullOperation { qp: qp.clone(), operation };
             cx.command(Command::Stream { connection: cx.id, octets, then });
             let accepted = Accepted { version: setup.agreement.version, depths: setup.outcome.depths };
+            give_to_mpa(stream.as_ref());
             Some(cx.operate(qp, Waiter::Accept(reply, accepted), None))
         }
         Err(error) => {

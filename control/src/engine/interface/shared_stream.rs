@@ -17,10 +17,12 @@ use crate::vocabulary::stream::TcpStreamError;
 /// way.
 const QUEUED_MAX_OCTETS: usize = limits::STREAM_SEND_BYTES - 2 * StartupFrame::MAX_LEN;
 
-/// How a connection has ended.
+/// How a connection in streaming mode has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Closed(CloseReason),
+    /// It is in Full Operation, and does not come back.
+    GivenToMpa,
     /// The core is no longer polled.
     Stopped,
 }
@@ -74,6 +76,7 @@ impl State {
     fn check_write(&self) -> Result<(), TcpStreamError> {
         match self.end {
             Some(End::Closed(reason)) => Err(TcpStreamError::Closed(reason)),
+            Some(End::GivenToMpa) => Err(TcpStreamError::NotStreaming),
             Some(End::Stopped) => Err(Stopped.into()),
             None if self.mpa_sends => Err(TcpStreamError::NotStreaming),
             None if self.finished => Err(TcpStreamError::Finished),
@@ -84,7 +87,8 @@ impl State {
     /// Returns the result of a read when no octet waits.
     fn read_without_octets(&self) -> Result<usize, TcpStreamError> {
         match self.end {
-            _ if self.mpa_receives && self.end.is_none() => Err(TcpStreamError::NotStreaming),
+            Some(End::GivenToMpa) => Err(TcpStreamError::NotStreaming),
+            None if self.mpa_receives => Err(TcpStreamError::NotStreaming),
             _ if self.peer_finished => Ok(0),
             Some(End::Closed(CloseReason::Finished)) => Ok(0),
             Some(End::Closed(reason)) => Err(TcpStreamError::Closed(reason)),
@@ -179,6 +183,7 @@ impl SharedStream {
         match self.wait(timeout, |state| state.end.is_some()).end {
             Some(End::Closed(CloseReason::Finished)) => Ok(()),
             Some(End::Closed(reason)) => Err(TcpStreamError::Closed(reason)),
+            Some(End::GivenToMpa) => Err(TcpStreamError::NotStreaming),
             Some(End::Stopped) => Err(Stopped.into()),
             None => Err(TcpStreamError::TimedOut),
         }
@@ -240,6 +245,11 @@ impl SharedStream {
 
     pub(crate) fn set_end(&self, reason: CloseReason) {
         self.change(|state| _ = state.end.get_or_insert(End::Closed(reason)));
+    }
+
+    /// Records that both directions are in Full Operation, from which there is no way back.
+    pub(crate) fn set_given_to_mpa(&self) {
+        self.change(|state| _ = state.end.get_or_insert(End::GivenToMpa));
     }
 
     pub(crate) fn set_stopped(&self) {
