@@ -166,10 +166,16 @@ unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     number(|| {
         // SAFETY: the caller keeps the contract of the ABI.
         let queue = unsafe { of(cq)? };
-        if usize::try_from(cqe).is_ok_and(|cqe| 0 < cqe && cqe <= queue.inner().queue.capacity()) {
-            return Ok(());
+        // Half of the queue is for receives: see `create`.
+        let places = queue.inner().queue.capacity() / 2;
+        if !usize::try_from(cqe).is_ok_and(|cqe| 0 < cqe && cqe <= places) {
+            return Err(unsupported!(
+                "a completion queue does not grow: make it as large as it is to become"
+            ));
         }
-        Err(unsupported!("a completion queue does not grow: make it as large as it is to become"))
+        // SAFETY: as above.
+        unsafe { (*cq).cqe = cqe };
+        Ok(())
     })
 }
 

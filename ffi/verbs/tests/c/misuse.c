@@ -290,6 +290,10 @@ int main(void)
 	channel = ibv_create_comp_channel(context);
 	cq = ibv_create_cq(context, 10, memory, channel, 0);
 	CHECK(channel && cq && ibv_destroy_comp_channel(channel) == EBUSY);
+	/* A small queue has places for 64 sends, and as many receives. */
+	CHECK(cq->cqe == 10 && ibv_resize_cq(cq, 64) == 0 && cq->cqe == 64);
+	CHECK(ibv_resize_cq(cq, 65) == EOPNOTSUPP && ibv_resize_cq(cq, 128) == EOPNOTSUPP && cq->cqe == 64);
+	CHECK(ibv_resize_cq(cq, 20) == 0 && cq->cqe == 20);
 	CHECK(ibv_req_notify_cq(cq, 0) == 0 && ibv_poll_cq(cq, 1, &wc) == 0);
 	CHECK(ibv_get_cq_event((struct ibv_comp_channel *)pd, &other, &cq_context) == -1 && errno == EINVAL);
 	CHECK(ibv_get_async_event((struct ibv_context *)pd, &event) == -1 && errno == EINVAL);
