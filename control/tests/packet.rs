@@ -729,6 +729,34 @@ fn devices_of_one_address_reach_each_other() {
     assert_eq!(resets, 0, "RSTs of the kernel");
 }
 
+/// A port of this machine that no program has is asked again for as long as the application says.
+#[test]
+fn a_program_of_this_machine_may_begin_to_listen_later() {
+    let Some(_turn) = turn() else { return };
+    let veth = Veth::in_two();
+    ip(&["-n", &veth.near, "link", "set", "lo", "up"]);
+    ip(&["-n", &veth.near, "address", "add", &format!("{NEAR}/24"), "dev", "near"]);
+    let (one, other) = (opened(&veth.near, "packet:near"), opened(&veth.near, "packet:near"));
+    let (from, to) = (End::new(&one), End::new(&other));
+    let patient = |refused_patience| ConnectConfig { refused_patience, ..ConnectConfig::default() };
+    let (qp, remote) = (from.control(), SocketAddr::from((NEAR, PORT)));
+    let hasty = qp.connect(remote, &patient(Duration::from_millis(50)));
+    assert_eq!(hasty.unwrap_err(), ConnectError::Refused);
+    thread::scope(|scope| {
+        let connecting = scope.spawn(move || qp.connect(remote, &patient(PATIENCE)));
+        // So that it is refused some times.
+        thread::sleep(Duration::from_millis(100));
+        let mut listener = None;
+        eventually("it listens", || {
+            // A look at the port takes it for a moment.
+            listener = other.listen(PORT, &ListenConfig::default()).ok();
+            listener.is_some()
+        });
+        listener.unwrap().accept(PATIENCE).unwrap().accept(&to.qp, b"").unwrap();
+        connecting.join().unwrap().unwrap();
+    });
+}
+
 /// Returns a counter of TCP of the network namespace of this thread.
 fn kernel_counter(name: &str) -> u64 {
     let text = fs::read_to_string("/proc/thread-self/net/snmp").unwrap();

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam::channel::{Receiver, TryRecvError};
 use warpline_dataplane::limits;
-use warpline_dataplane::ring::Rings;
+use warpline_dataplane::ring::{Command, ConnectError, Event, Rings};
+use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::{Instant, MILLISECOND, SECOND};
 
 use super::clock::now;
@@ -234,7 +235,7 @@ impl ControlLoop {
     /// Passes commands to each core as far as its ring has room, then replies to the handles.
     fn deliver(&mut self) {
         for (core, rings) in (0..).zip(&self.rings) {
-            deliver_commands(&mut self.engine, core, rings);
+            deliver_commands(&mut self.engine, core, rings, self.held_ports.as_ref());
         }
         while let Some(deliver) = self.engine.next_reply() {
             deliver();
@@ -242,9 +243,17 @@ impl ControlLoop {
     }
 }
 
-fn deliver_commands(engine: &mut Engine, core: u8, rings: &Rings) {
+fn deliver_commands(engine: &mut Engine, core: u8, rings: &Rings, held_ports: Option<&HeldPorts>) {
     let mut wake = false;
     while let Some(command) = engine.next_command(core) {
+        // Nobody would answer. A peer that refuses may be asked again: a program may listen there by then.
+        if let Command::Connect { token, remote, .. } = command
+            && held_ports.is_some_and(|held| held.is_nobodys(remote))
+        {
+            let error = ConnectError::Closed(CloseReason::Refused);
+            engine.on_event(now(), core, Event::ConnectFailed { token, error });
+            continue;
+        }
         wake = true;
         if let Err(command) = rings.commands.push(command) {
             engine.return_command(core, command);

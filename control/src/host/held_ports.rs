@@ -14,6 +14,8 @@ use std::ops::RangeInclusive;
 
 use crossbeam::channel::{self, Receiver, Sender};
 use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 use warpline_dataplane::device::packet::{HeardPorts, PacketError, PortShadow, hold_row};
 use warpline_dataplane::ring::ListenAddress;
 
@@ -130,7 +132,7 @@ impl HeldPorts {
                 let (at, reply) = self.admit_listener(at, reply, |port| check(port, config.core))?;
                 Some(Request::Stream(StreamRequest::Listen { at, config, reply }))
             }
-            Request::Connect { qp, remote, config, reply } => match self.hold_for(remote, config.local) {
+            Request::Connect { qp, remote, config, reply } => match self.hold_for(config.local) {
                 Ok(()) => Some(Request::Connect { qp, remote, config, reply }),
                 Err(error) => {
                     reply.send(Err(error));
@@ -138,7 +140,7 @@ impl HeldPorts {
                 }
             },
             Request::Stream(StreamRequest::Connect { remote, config, reply }) => {
-                match self.hold_for(remote, config.local) {
+                match self.hold_for(config.local) {
                     Ok(()) => Some(Request::Stream(StreamRequest::Connect { remote, config, reply })),
                     Err(error) => {
                         reply.send(Err(error));
@@ -259,11 +261,8 @@ impl HeldPorts {
         Err(failed)
     }
 
-    /// Holds what an active open from `local` to `remote` needs.
-    fn hold_for(&mut self, remote: SocketAddr, local: Option<SocketAddr>) -> Result<(), ConnectError> {
-        if self.is_nobodys(remote) {
-            return Err(ConnectError::Refused);
-        }
+    /// Holds what an active open from `local` needs.
+    fn hold_for(&mut self, local: Option<SocketAddr>) -> Result<(), ConnectError> {
         self.hold_local(local).map_err(|_| ConnectError::NoPort)?;
         self.announce().map_err(|_| ConnectError::NoPort)
     }
@@ -276,7 +275,7 @@ impl HeldPorts {
         self.addresses.contains(&remote.ip())
             && !(first..=last).contains(&remote.port())
             && !self.held.contains_key(&remote)
-            && PortShadow::hold(remote).is_ok()
+            && is_free(remote)
     }
 
     /// Holds the port that an active open names, if it names one.
@@ -312,6 +311,17 @@ impl HeldPorts {
         }
         PortShadow::hold(address).map_err(|error| refused(address.port(), &error))
     }
+}
+
+/// Returns true if no program listens at `address`. The socket does not listen, so a program that begins to
+/// do so meanwhile and sets SO_REUSEADDR is not in its way.
+fn is_free(address: SocketAddr) -> bool {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let bound = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None).and_then(|socket| {
+        set_socket_reuseaddr(&socket, true)?;
+        bind(&socket, &address)
+    });
+    bound.is_ok()
 }
 
 /// Returns why there is no listener at `port`.
