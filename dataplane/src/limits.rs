@@ -106,6 +106,9 @@ pub const PLACED_RUNS_PER_CORE: usize = 8192;
 pub const PLACED_SENDS_PER_CONNECTION: usize = 2048;
 /// The same over all connections of a core: some 40 bytes each.
 pub const PLACED_SENDS_PER_CORE: usize = 8192;
+/// Receives that one segment beyond a gap moves from a shared receive queue to its queue pair, at most: where
+/// one TCP segment was lost, the messages of that and of the one after. Others have their turn.
+pub const RECEIVES_MOVED_PER_SEGMENT: usize = 2 * FPDUS_PER_SEGMENT;
 /// A connection may have so many times as many records, and placed segments of Sends, as are left for all.
 pub const PLACED_SHARE: usize = 2;
 /// Chains of FPDUs looked for in what a segment beyond a gap belongs to. An FPDU that does not check out ends

@@ -75,14 +75,19 @@ impl Receiver {
         ulpdu: &impl Ulpdu,
     ) -> Option<OutOfOrder> {
         let ulpdu = ParsedUlpdu::parse(ulpdu).ok()?;
+        // The header is checked first: a segment that is not placed moves no receive.
         if let Header::Untagged(header) = ulpdu.header
-            && header.queue == SEND_QUEUE
+            && self.may_name_receive(&header)
         {
             let ahead = header.msn.wrapping_sub(self.expected_msn) as usize;
             if ahead < shared.receive_depth() {
-                // Without a free entry for its completion it waits for the gap to close; there may be one by
-                // then.
-                self.provide(shared, ahead + 1).ok()?;
+                // A segment whose receive lies further on waits for the gap to close, or for others to move
+                // the receives before. Example: with 10 moved and room for 128 more, MSN expected + 4000
+                // leaves 138 moved, and its segment waits.
+                let provided = self.moved.len() + usize::from(self.message.begun);
+                let most = provided + limits::RECEIVES_MOVED_PER_SEGMENT;
+                // Without a free entry for its completion it waits, too; there may be one by then.
+                self.provide(shared, most.min(ahead + 1)).ok()?;
             }
         }
         self.memory_out_of_order(&ulpdu, shared, stags, outbound).map(|(_, kind)| kind)
@@ -186,11 +191,7 @@ impl Receiver {
                     self.tagged_out_of_order(&header, payload_octets, shared, stags, outbound)?;
                 Some((Memory::of_target(target), when))
             }
-            // While a ready-to-receive indication is due, an MSN does not name a buffer yet: the indication
-            // may be a Send.
-            Header::Untagged(header) if header.queue == SEND_QUEUE && !self.indications.are_due() => {
-                self.check_queue(&header).ok()?;
-                self.check_send(&header).ok()?;
+            Header::Untagged(header) if self.may_name_receive(&header) => {
                 let ahead = header.msn.wrapping_sub(self.expected_msn) as usize;
                 let request = self.receive_of(shared, ahead)?;
                 let room = request.longest_message().checked_sub(u64::from(header.mo))?;
@@ -203,6 +204,15 @@ impl Receiver {
             }
             Header::Tagged(_) | Header::Untagged(_) => None,
         }
+    }
+
+    /// Whether the header of an untagged segment is that of a Send whose MSN names a receive. While a
+    /// ready-to-receive indication is due, an MSN does not name one yet: the indication may be a Send.
+    fn may_name_receive(&self, header: &Untagged) -> bool {
+        header.queue == SEND_QUEUE
+            && !self.indications.are_due()
+            && self.check_queue(header).is_ok()
+            && self.check_send(header).is_ok()
     }
 
     /// Returns the memory that a tagged segment is placed in out of order, if it has a payload, and whether

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::ddp::DdpError;
+use crate::limits;
 use crate::memory::{Access, Grant, ProtectionDomainId, Region};
 use crate::mpa::Framing;
 use crate::mpa::contiguous::{InFrame, Marked, Unmarked};
@@ -69,12 +70,17 @@ struct World {
 
 impl World {
     fn new(is_shared: bool, completion_entries: usize) -> Self {
+        Self::of_depth(DEPTH, is_shared, completion_entries)
+    }
+
+    /// With `depth` receives in each of its queues.
+    fn of_depth(depth: usize, is_shared: bool, completion_entries: usize) -> Self {
         let completions = Arc::new(CompletionRing::new(completion_entries));
         let rings = CompletionRings::shared(completions.clone());
-        let depths = QueueDepths { send: 1, receive: DEPTH };
+        let depths = QueueDepths { send: 1, receive: depth };
         let mut shared = SharedQp::new(QP, PD, depths, rings, Arc::new(Doorbells::new(8)));
         let shared_receives = is_shared.then(|| {
-            let queue = SharedReceiveQueue::new(SrqNumber(1), PD, DEPTH, None);
+            let queue = SharedReceiveQueue::new(SrqNumber(1), PD, depth, None);
             Arc::new(queue)
         });
         if let Some(queue) = &shared_receives {
@@ -573,4 +579,38 @@ fn a_message_without_an_entry_for_its_completion_changes_nothing() {
         let queue = world.shared_receives.clone().expect("it is shared");
         assert_eq!((queue.len(), world.shared.receives_outstanding()), (1, 0));
     }
+}
+
+/// A segment far beyond a gap moves no receive of a shared receive queue if its header is not valid, and a
+/// bounded number if it is: one frame does not take what other queue pairs need, nor the time of their core.
+#[test]
+fn a_segment_beyond_a_gap_moves_few_receives() {
+    const DEPTH: usize = 4096;
+    let mut world = World::of_depth(DEPTH, true, DEPTH);
+    let range = Slice { stag: BUFFERS, to: 0, len: 64 };
+    for id in 0..DEPTH as u64 {
+        assert!(world.post(ReceiveRequest::new(id, range)));
+    }
+    let World { shared, shared_receives, stags, reads, receiver, .. } = &mut world;
+    let queue = shared_receives.clone().expect("it is shared");
+    let mut moved_by = |version, control, ahead| {
+        let (rsvd_ulp, msn) = ([control, 0, 0, 0, 0], receiver.expected_msn + ahead);
+        let header = Untagged { last: true, version, rsvd_ulp, queue: SEND_QUEUE, msn, mo: 0 };
+        let mut ulpdu = [0; Untagged::LEN + 4];
+        header.emit(&mut ulpdu);
+        let before = queue.dequeued();
+        let placed = receiver.check_out_of_order(shared, stags, &reads.outbound, &&ulpdu[..]);
+        (queue.dequeued() - before, placed)
+    };
+    // A wrong version of DDP, one of RDMAP, and the opcodes of a Write and of Immediate Data.
+    for (version, control) in [(0, 0x43), (1, 0x83), (1, 0x40), (1, 0x48)] {
+        assert_eq!(moved_by(version, control, 4000), (0, None), "{version}, {control:#x}");
+    }
+    // The first segment of a message waits where more receives are missing than it may move. Each moves some,
+    // so that later ones find theirs.
+    let most = limits::RECEIVES_MOVED_PER_SEGMENT as u64;
+    assert_eq!(moved_by(1, 0x43, 4000), (most, None));
+    assert_eq!(moved_by(1, 0x43, 2 * most as u32 - 1), (most, Some(OutOfOrder::AwaitsDelivery)));
+    assert_eq!(moved_by(1, 0x43, 1), (0, Some(OutOfOrder::AwaitsDelivery)));
+    assert_eq!(moved_by(1, 0x43, 2 * most as u32), (1, Some(OutOfOrder::AwaitsDelivery)));
 }
