@@ -208,7 +208,11 @@ impl StagTable {
     /// the registration.
     // Requirements: DDP-8.3.1-03
     pub fn end_stream(&mut self, stream: u32) {
-        while let Some(index) = self.streams.find(stream) {
+        let mut next = self.streams.find(stream);
+        while let Some(index) = next {
+            // Before the slot leaves the ring: a search from the beginning would meet the slots of other
+            // streams again.
+            next = self.streams.after(index, stream);
             self.end_grant(index);
             self.invalidate_slot(index);
             self.streams.set(index, None);

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::memory::{Binding, FastRegistration, Invalidation, Reach};
+use crate::tally;
 
 const PD: ProtectionDomainId = ProtectionDomainId(1);
 const OTHER_PD: ProtectionDomainId = ProtectionDomainId(2);
@@ -515,4 +516,32 @@ fn a_revoked_slot_does_not_become_valid_again() {
         table.insert(STAG.with_key(3), grant(0, access)).unwrap();
         assert!(table.check(STAG.with_key(3), WHO, Access::empty(), 0, 8).is_ok());
     }
+}
+
+/// The end of a stream looks once at the slots of its bucket, however many of them are another stream's.
+#[test]
+fn the_end_of_a_stream_is_one_pass() {
+    let mut table = StagTable::with_slots(64);
+    let region = Region::heap(OCTETS).unwrap();
+    let access = Access::REMOTE_WRITE;
+    // With 64 buckets these two have one.
+    let streams = [(3, 0..20), (67, 20..40)];
+    for (stream, slots) in streams.clone() {
+        for slot in slots {
+            let grant = Grant { stream: Some(stream), ..Grant::new(region.clone(), PD, 0, access) };
+            table.insert(STag::new(slot, 1), grant).unwrap();
+        }
+    }
+    let valid = |table: &StagTable| {
+        streams.clone().map(|(stream, slots)| {
+            let who = Accessor { pd: PD, stream };
+            slots.filter(|slot| table.check(STag::new(*slot, 1), who, access, 0, 8).is_ok()).count()
+        })
+    };
+    assert_eq!(valid(&table), [20, 20]);
+    let before = tally::visits();
+    table.end_stream(3);
+    let visits = tally::visits() - before;
+    assert!(visits <= 60, "{visits} visits to 40 slots");
+    assert_eq!(valid(&table), [0, 20]);
 }
