@@ -199,7 +199,7 @@ impl CompletionRing {
             return 0;
         }
         if self.may_overflow {
-            return self.reserve_within(wanted, self.capacity.div_ceil(2));
+            return self.reserve_within(1, wanted, self.send_limit());
         }
         // Acquire: the slot of an entry that is used again was read before. It may have been freed after this
         // load, which is safe.
@@ -210,20 +210,38 @@ impl CompletionRing {
         if granted < wanted { self.reserve_some(wanted, before) } else { granted }
     }
 
+    /// Reserves `wanted` entries, or none if there are fewer. Returns how many.
+    #[inline]
+    pub(super) fn reserve_all(&self, wanted: u32) -> u32 {
+        if wanted == 0 {
+            return 0;
+        }
+        let limit = if self.may_overflow { self.send_limit() } else { self.capacity };
+        self.reserve_within(wanted, wanted, limit)
+    }
+
+    /// How many entries may be in use when one is reserved for a send that is posted, where receives reserve
+    /// none.
+    const fn send_limit(&self) -> u32 {
+        self.capacity.div_ceil(2)
+    }
+
     /// Returns true if entries are reserved when receives are posted.
     #[inline]
     pub(super) const fn reserves_for_receives(&self) -> bool {
         !self.may_overflow
     }
 
-    /// Reserves up to `wanted` entries, of `limit` that may be in use. Returns how many. At no time do more
-    /// seem to be in use than are: a receive that is complete would be lost.
-    fn reserve_within(&self, wanted: u32, limit: u32) -> u32 {
+    /// Reserves up to `wanted` entries, of `limit` that may be in use, or none if there are fewer than
+    /// `least`. Returns how many. At no time do more seem to be in use than are: a receive that is complete
+    /// would be lost.
+    fn reserve_within(&self, least: u32, wanted: u32, limit: u32) -> u32 {
         let mut granted = 0;
         // In either order, as in `reserve`.
         let _ = self.reserved.fetch_update(Ordering::AcqRel, Ordering::Acquire, |reserved| {
             let in_use = reserved.saturating_sub(self.polled.load(Ordering::Acquire));
-            granted = u64::from(wanted).min(u64::from(limit).saturating_sub(in_use)) as u32;
+            let most = u64::from(wanted).min(u64::from(limit).saturating_sub(in_use)) as u32;
+            granted = if most < least { 0 } else { most };
             (granted > 0).then_some(reserved + u64::from(granted))
         });
         granted
@@ -376,7 +394,7 @@ impl<'a> CompletionProducer<'a> {
     #[inline]
     pub(super) fn admits_receive(self) -> bool {
         let admits =
-            self.queue.reserves_for_receives() || self.queue.reserve_within(1, self.queue.capacity) == 1;
+            self.queue.reserves_for_receives() || self.queue.reserve_within(1, 1, self.queue.capacity) == 1;
         if !admits {
             self.queue.overflow(self.events);
         }

@@ -9,6 +9,7 @@ use loom::thread;
 use super::completion_queue::{CompletionRing, CoreEnd, Notice};
 use super::doorbells::{CoreDoorbells, Doorbells};
 use super::error::StreamError;
+use super::post_error::PostError;
 use super::shared::{CompletionRings, Home, QpState, QueueDepths, SharedQp};
 use super::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
 use super::work::{
@@ -636,6 +637,27 @@ fn who_posts_for_what_was_polled_finds_an_entry() {
             poster.join().unwrap();
         }
     });
+}
+
+/// A list that cannot be posted whole, because its queue or the completion queue has no room for all, keeps
+/// no entry from a core that needs one for a shared receive of another queue pair.
+// Requirements: RDMAP-8.1.1-05
+#[test]
+fn a_list_that_is_refused_whole_keeps_no_entry() {
+    for (depth, error) in [(2, PostError::QueueFull), (4, PostError::CompletionQueueFull)] {
+        model(move || {
+            let posted = deep(depth, QpState::ReadyToSend);
+            let queue = Arc::new(SharedReceiveQueue::new(SrqNumber(1), PD, 1, None));
+            queue.post(&[ReceiveRequest::new(1, Slice::default())]).unwrap();
+            let (depths, rings) =
+                (QueueDepths { send: 1, receive: 1 }, CompletionRings::shared(posted.completions.clone()));
+            let other = SharedQp::new(QP, PD, depths, rings, posted.bells.clone());
+            let other = other.with_shared_receives(queue);
+            let poster = thread::spawn(move || posted.qp.post_all(&[send(1), send(2), send(3)]));
+            assert!(matches!(other.dequeue_shared_receive(), Ok(Some(_))));
+            assert_eq!(poster.join().unwrap(), Err(error));
+        });
+    }
 }
 
 /// Of two that post in turn one has the last place, and who is refused has not kept it from the next.

@@ -123,7 +123,8 @@ impl SharedQp {
     ///
     /// # Errors
     ///
-    /// See [`PostError`], of the first that was not accepted; nothing is posted then.
+    /// See [`PostError`], of the first that was not accepted; nothing is posted then. If the queue has no
+    /// room for all of them, that is the error, whatever entries the completion queue has.
     pub fn post_all(&self, requests: &[SendRequest]) -> Result<(), PostError> {
         self.post_requests(requests, Portion::Whole).map_err(|bad| bad.error)
     }

@@ -90,7 +90,8 @@ impl<'q, const N: usize> WorkQueue<'q, N> {
     /// Posts the first of `requests`: as many as fit this queue, and as have an entry in `completions` if
     /// they are signaled. `signaled` returns how many of the first requests are. `write` writes a request to
     /// the slot of a position. Returns how many were posted, and why the next was refused. With
-    /// [`Portion::Whole`] none is posted then.
+    /// [`Portion::Whole`] none is posted then, and no entry is reserved even for a moment: a core that needs
+    /// one for another queue pair would find none, and end its stream.
     #[inline]
     pub(super) fn post<R>(
         &self,
@@ -103,9 +104,15 @@ impl<'q, const N: usize> WorkQueue<'q, N> {
         let posted = self.poster.posted.load(Ordering::Relaxed);
         let wanted = requests.len().min(u32::MAX as usize) as u32;
         let fitting = self.room(posted, wanted);
+        if extent == Portion::Whole && fitting < wanted {
+            return (0, Some(PostError::QueueFull));
+        }
         let fitting_requests = &requests[..fitting as usize];
         let places_wanted = signaled(fitting_requests);
-        let places = completions.reserve(places_wanted);
+        let places = match extent {
+            Portion::Prefix => completions.reserve(places_wanted),
+            Portion::Whole => completions.reserve_all(places_wanted),
+        };
         let accepted = if places < places_wanted {
             longest_prefix(fitting, |len| signaled(&fitting_requests[..len as usize]) <= places)
         } else {
@@ -119,7 +126,6 @@ impl<'q, const N: usize> WorkQueue<'q, N> {
             None
         };
         if extent == Portion::Whole && refused.is_some() {
-            completions.unreserve(places);
             return (0, refused);
         }
         let end = posted + u64::from(accepted);

@@ -1,5 +1,7 @@
 //! Tests of the shared part of a queue pair: posting, doorbells, completions and flushing.
 
+use core::cell::Cell;
+
 use super::*;
 use crate::ddp::DdpError;
 use crate::limits;
@@ -9,6 +11,7 @@ use crate::qp::shared_receive_queue::SrqNumber;
 use crate::qp::work::{
     Completion, CompletionKind, InlineData, Operation, ReceiveRequest, SendRequest, Slice, Status,
 };
+use crate::qp::work_queue::Portion;
 
 fn qp(depth: usize, completions: usize) -> (SharedQp, Arc<CompletionRing>, Arc<Doorbells>) {
     qp_with(depth, CompletionRing::new(completions))
@@ -209,6 +212,32 @@ fn all_requests_are_posted_or_none() {
         (0..4).for_each(|id| qp.complete_send(completion(id)));
         assert_eq!((ring.drain().count(), ring.has_overflowed()), (4, false));
     }
+}
+
+/// While a list is refused that cannot be posted whole, the core of another queue pair finds the entries free
+/// that the list would need: a message there needs one, and would end its stream.
+// Requirements: RDMAP-8.1.1-05
+#[test]
+fn a_list_that_is_refused_whole_reserves_nothing_meanwhile() {
+    let (qp, ring, bells) = qp(8, 3);
+    let srq = Arc::new(SharedReceiveQueue::new(SrqNumber(1), ProtectionDomainId(1), 1, None));
+    let (depths, rings) = (QueueDepths { send: 1, receive: 1 }, CompletionRings::shared(ring.clone()));
+    let other = SharedQp::new(QpNumber(8), ProtectionDomainId(1), depths, rings, bells);
+    let other = other.with_shared_receives(srq.clone());
+    let request = ReceiveRequest::new(5, Slice::default());
+    srq.post(&[request]).unwrap();
+    let looks = Cell::new(0);
+    let signaled = |requests: &[SendRequest]| {
+        looks.set(looks.get() + 1);
+        // The first look is to know how many entries are needed.
+        if looks.get() == 2 {
+            assert_eq!(other.dequeue_shared_receive(), Ok(Some(request)));
+        }
+        requests.len() as u32
+    };
+    let refused = qp.sends().post(&[send(1); 4], Portion::Whole, &ring, signaled, |_, _, _| {});
+    assert_eq!(refused, (0, Some(PostError::CompletionQueueFull)));
+    assert_eq!((srq.len(), ring.reserve(3)), (0, 2));
 }
 
 /// A flushed request that is not signaled is reported where a place is free, and never in one that is
