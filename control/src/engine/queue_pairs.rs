@@ -384,6 +384,10 @@ impl QueuePairs {
             Removal::AfterClose(now + LINGER_NS)
         } else {
             is_left = qp.destroy(out);
+            if !is_left {
+                // A thread may have posted while the core ended.
+                qp.shared.release_entries();
+            }
             Removal::Requested(Some(reply))
         };
         self.removals.insert(number, removal);
@@ -410,6 +414,8 @@ impl QueuePairs {
         let mut gone = Vec::new();
         for (number, qp) in self.entries.iter().filter(|(_, qp)| qp.core == Some(core)) {
             qp.shared.abandon();
+            // Other queue pairs may report to its completion queues.
+            qp.shared.release_entries();
             qp.status.set_closed(CloseReason::Aborted);
             if matches!(self.removals.get(number), Some(Removal::Requested(_))) {
                 gone.push(*number);

@@ -2,6 +2,7 @@
 //! end.
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -13,7 +14,8 @@ use warpline::steering::Steering;
 use warpline::{
     Access, Addressing, AsyncEvent, CompletionQueue, ConnectConfig, ConnectError, CoreDriver, CoreSet,
     DeregisterError, Device, DeviceConfig, Idle, ListenConfig, ListenError, MemoryError, MemoryRegion,
-    Operation, PollThread, QpConfig, Region, SendRequest, Sharing, Slice, StartError, Status,
+    Operation, PollThread, PostError, QpConfig, QueuePair, Region, SendRequest, Sharing, Slice, StartError,
+    Status,
 };
 use warpline_dataplane::device::sim::{SimDevice, SimFrame};
 use warpline_dataplane::device::spread::{Queues, spread};
@@ -227,7 +229,7 @@ fn a_work_request_changes_what_all_cores_grant() {
     }
     assert_eq!(cores.len(), CORES.into(), "{cores}");
     let carry_out = |end: usize, operation| {
-        let qp: &warpline::QueuePair = &ends[end].1;
+        let qp: &QueuePair = &ends[end].1;
         qp.post(SendRequest::new(end as u64, operation, Slice::default())).unwrap();
         let completion = completions.wait(PATIENCE).unwrap();
         assert_eq!((completion.id, completion.status), (end as u64, Status::Success));
@@ -401,6 +403,34 @@ fn the_end_of_a_core_is_reported() {
         let config = ConnectConfig { core: Some(core), ..ConnectConfig::default() };
         assert_eq!(End::new(&far.device).connect_with(&config), Err(ConnectError::NoCore { core }));
     }
+}
+
+/// The entries of a completion queue that work at a core has reserved are free when the core has ended, for
+/// queue pairs of others.
+#[test]
+fn a_core_that_ends_keeps_no_entries() {
+    let (near, far) = link();
+    let (near, far) = (Device::start(near, &config(NEAR), POLL).unwrap(), Polled::new(far));
+    let listener = near.listen(PORT, &ListenConfig::default()).unwrap();
+    let (peer, end) =
+        (End::new(&near), End::reporting(&far.device, &QpConfig::default(), CompletionQueue::new(4)));
+    thread::scope(|scope| {
+        let at_1 = ConnectConfig { core: Some(1), ..ConnectConfig::default() };
+        let qp = end.control();
+        let connecting = scope.spawn(move || qp.connect(SocketAddr::from((NEAR, PORT)), &at_1));
+        listener.accept(PATIENCE).unwrap().accept(&peer.qp, b"").unwrap();
+        connecting.join().unwrap().unwrap();
+    });
+    let End { qp, completions, memory, domain } = end;
+    let other = domain.queue_pair(&QpConfig::default(), &completions, &completions).unwrap();
+    let post = |qp: &QueuePair| qp.post_receive(1, memory.slice(0, 64));
+    (0..4).for_each(|_| post(&qp).unwrap());
+    assert_eq!(post(&other), Err(PostError::CompletionQueueFull));
+    far.end(1);
+    qp.wait_closed(PATIENCE).unwrap_err();
+    drop(qp);
+    (0..4).for_each(|_| post(&other).unwrap());
+    assert_eq!(post(&other), Err(PostError::CompletionQueueFull));
 }
 
 /// A queue pair that was never connected is destroyed by some core. If that ends first, nothing is left.

@@ -230,6 +230,30 @@ impl SharedQp {
             producer.push(completion);
         }
     }
+
+    /// Releases the entries of its completion queues that are reserved for unfinished work: other queue pairs
+    /// report to them, and this work never completes. For a thread that knows that the core has ended, whose
+    /// side it then has; it has [abandoned](Self::abandon) the queue pair before. A thread that posts at the
+    /// same moment may still reserve entries: calling this again, once nobody posts, releases them.
+    pub fn release_entries(&self) {
+        let sends = self.sends();
+        let unfinished = sends.unfinished();
+        let is_signaled = |position: &u64| {
+            let slot = sends.slot_of(*position);
+            slot.is_some_and(|slot| CompactWqe::from_words(slot.read()).is_signaled())
+        };
+        // The slots are read before they count as free.
+        let signaled = unfinished.clone().filter(is_signaled).count() as u32;
+        sends.finish(unfinished.end - unfinished.start);
+        self.send_completions.queue().unreserve(signaled);
+        let unfinished = self.receives().unfinished();
+        let receives = unfinished.end - unfinished.start;
+        self.receives().finish(receives);
+        let completions = self.receive_completions.queue();
+        if completions.reserves_for_receives() {
+            completions.unreserve(receives as u32);
+        }
+    }
 }
 
 /// Posted sends that a core dequeues together.

@@ -4,6 +4,8 @@
 //! core writes is another. Neither line has anything else, and the two lie apart: a processor may fetch the
 //! neighbour of a line with it. Where the slots are, which both sides read, lies elsewhere.
 
+use core::ops::Range;
+
 use super::completion_queue::CompletionRing;
 use super::post_error::PostError;
 use super::slot::{Slot, Slots};
@@ -189,6 +191,18 @@ impl<'q, const N: usize> WorkQueue<'q, N> {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.front().is_none()
+    }
+
+    /// The positions of the requests that are not complete, for a thread that has the side of a core that has
+    /// ended. Of a queue that only counts they are those that were counted.
+    pub(super) fn unfinished(&self) -> Range<u64> {
+        let posted = self.poster.posted.load(Ordering::Acquire);
+        self.core.finished.load(Ordering::Relaxed)..posted.max(self.dequeued())
+    }
+
+    /// The slot of the request at `position`, which is posted and not complete.
+    pub(super) fn slot_of(&self, position: u64) -> Option<&'q Slot<N>> {
+        self.slots.written(position)
     }
 
     /// Records that a request is complete and its entry is free, for the core.

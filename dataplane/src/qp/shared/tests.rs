@@ -288,6 +288,64 @@ fn posting_in_error_is_accepted() {
     }
 }
 
+/// A queue pair whose core has ended keeps no entry from others that report to its completion queue: neither
+/// for sends that are signaled, in slots or in boxes, nor for receives, its own or those of a shared queue.
+/// What completed before keeps its entry until it is polled.
+// Requirements: RDMAP-8.1.1-05
+#[test]
+fn unfinished_work_of_a_core_that_has_ended_has_no_entries() {
+    let request = |id| ReceiveRequest::new(id, Slice::default());
+    let inline = InlineData::try_from(&[1; 8][..]).unwrap();
+    let (qp, ring, _) = qp(8, 16);
+    qp.set_state(QpState::ReadyToSend);
+    let boxed = SendRequest::new(4, Operation::SEND, inline);
+    qp.post_sends(&[send(1), unsignaled(2), send(3), boxed, unsignaled(5)]).unwrap();
+    qp.post_receives(&[request(6), request(7), request(8)]).unwrap();
+    // Two sends and a receive are dequeued, one of each is complete.
+    assert!(qp.dequeue_send().is_some() && qp.dequeue_send().is_some());
+    qp.complete_send(completion(1));
+    qp.dequeue_receive().unwrap();
+    qp.complete_receive(completion(6));
+    qp.abandon();
+    for _ in 0..2 {
+        qp.release_entries();
+        assert_eq!(qp.receives_outstanding(), 0);
+        assert_eq!(ring.reserve(20), 14, "two wait to be polled");
+        ring.unreserve(14);
+    }
+    // Threads that found the queue pair alive, and post now, do not keep their entries for ever either.
+    let of_all = |requests: &[SendRequest]| requests.len() as u32;
+    let write = |request: &SendRequest, slots: &Slots<WQE_WORDS>, position: u64| {
+        let words = qp.boxes.words(slots.index(position), request, false);
+        slots.slot(position).write(position, &words);
+    };
+    let posted = qp.sends().post(&[send(9), boxed], Portion::Prefix, &ring, of_all, write);
+    assert_eq!((posted, ring.reserve(20)), ((2, None), 12));
+    qp.release_entries();
+    assert_eq!((ring.reserve(20), ring.drain().count()), (2, 2));
+
+    let (qp, srq, _) = sharing(4, 8);
+    let ring = qp.receive_completions.queue().clone();
+    srq.post(&[request(1), request(2), request(3)]).unwrap();
+    assert_eq!(core::iter::from_fn(|| qp.dequeue_shared_receive().unwrap()).count(), 3);
+    qp.complete_receive(completion(1));
+    qp.abandon();
+    qp.release_entries();
+    qp.release_entries();
+    assert_eq!((ring.reserve(20), qp.receives_consumed()), (7, 3));
+
+    // A queue that may overflow has reserved none for receives.
+    let mut ring = CompletionRing::new(16);
+    ring.set_may_overflow();
+    let (qp, ring, _) = qp_with(4, ring);
+    qp.set_state(QpState::ReadyToSend);
+    qp.post_receives(&[request(1), request(2)]).unwrap();
+    qp.post_send(send(3)).unwrap();
+    qp.abandon();
+    qp.release_entries();
+    assert_eq!(ring.reserve(20), 8);
+}
+
 /// Posting allocates a box for the first full request of a slot, which later ones use again.
 #[test]
 fn places_are_used_again() {
