@@ -122,19 +122,24 @@ fn what_was_on_its_way_comes_before_the_terminate() {
     target.peer.pass_ms(1500);
     stream(&mut target, &mut known);
     target.send_with_window(0xffff, &[]);
-    let mut fin = false;
-    for _ in 0..20 {
-        fin |= stream(&mut target, &mut known);
-        let end = target.ack + known.len() as u32;
-        target.peer.send_with_window(0xffff, target.seq, end);
-        target.peer.pass_ms(100);
-    }
-    fin |= stream(&mut target, &mut known);
+    let fin = acknowledged(&mut target, &mut known);
     let mut expected: Vec<u8> = (1..=4).flat_map(|msn| fpdu(&send(msn, 0, &[0xa5; 200]))).collect();
     expected.extend(terminate(CONTROL, Some(&bad())));
     assert_eq!(known.keys().copied().collect::<Vec<_>>(), (0..known.len() as u32).collect::<Vec<_>>());
     assert_eq!(known.into_values().collect::<Vec<u8>>(), expected);
     assert!(fin);
+}
+
+/// Adds what is sent meanwhile to `known`, and acknowledges it. Returns true if a FIN was sent.
+fn acknowledged(target: &mut Target, known: &mut BTreeMap<u32, u8>) -> bool {
+    let mut fin = false;
+    for _ in 0..20 {
+        fin |= stream(target, known);
+        let end = target.ack + known.len() as u32;
+        target.peer.send_with_window(0xffff, target.seq, end);
+        target.peer.pass_ms(100);
+    }
+    fin | stream(target, known)
 }
 
 /// In a stream with Markers, too, a Response whose payload ends in PAD, and with it its region, comes before
@@ -157,13 +162,7 @@ fn a_response_with_pad_comes_before_the_terminate() {
     assert!(!known.is_empty());
     destroyed_after_an_error(&mut target);
     target.send_with_window(0xffff, &[]);
-    let mut fin = false;
-    for _ in 0..20 {
-        fin |= stream(&mut target, &mut known);
-        let end = target.ack + known.len() as u32;
-        target.peer.send_with_window(0xffff, target.seq, end);
-        target.peer.pass_ms(100);
-    }
+    let fin = acknowledged(&mut target, &mut known);
     assert!(fin);
     // The first Marker is before the first FPDU, and the next one after the last.
     let response = tagged(STag(9), 0, [0xc1, 0x42], &[0xa5; 5]);
