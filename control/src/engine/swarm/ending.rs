@@ -227,6 +227,11 @@ impl Play<Swarm> {
             assert!(self.world.now < give_up, "seed {}: {:?}", self.seed, self.usage());
             self.world.step();
         }
+        // What a core has handed over to another is taken.
+        while self.world.hosts.iter().any(|host| host.next_deadline() <= self.world.now) {
+            assert!(self.world.now < give_up, "seed {}: {:?}", self.seed, self.usage());
+            self.world.step();
+        }
         self.world.hosts.iter_mut().for_each(|host| _ = host.engine().assert_unused());
     }
 
