@@ -237,7 +237,10 @@ impl Half {
         let at = self.place(segment.seq);
         if segment.has(flag::RST) {
             ensure!(segment.payload.is_empty(), "a RST with text");
-            self.reset |= at == self.next();
+            if at == self.next() {
+                self.reset = true;
+                self.unacknowledged.clear();
+            }
             return Ok(false);
         }
         ensure!(!self.reset, "a segment after a RST");
@@ -539,6 +542,9 @@ impl Half {
         }
         self.fin_arrived |= segment.has(flag::FIN) && self.fin;
         let Some(receiver) = receiver.filter(|receiver| receiver.talks_to(self)) else { return };
+        if segment.has(flag::RST) && at == receiver.acknowledged {
+            receiver.unacknowledged.clear();
+        }
         if again {
             receiver.again = Some((from, to));
         }
