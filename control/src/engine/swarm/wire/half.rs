@@ -88,6 +88,8 @@ pub(super) struct Half {
     /// What the peer's segments have said: what is acknowledged, and how far it may send.
     pub(super) una: i64,
     pub(super) window_end: i64,
+    /// Ends of windows that came after one with a later end.
+    late_window_ends: HashSet<i64>,
     congestion_arrived: bool,
     /// Text in order that has come and is not acknowledged: the end of each segment, and when it came.
     unacknowledged: VecDeque<(i64, Instant)>,
@@ -167,6 +169,7 @@ impl Half {
             clocks_arrived: HashSet::new(),
             una: 0,
             window_end: peer.map_or(0, |peer| peer.offer.window.into()),
+            late_window_ends: HashSet::new(),
             congestion_arrived: false,
             unacknowledged: VecDeque::new(),
             latest: None,
@@ -265,8 +268,10 @@ impl Half {
         let (len, fin) = (count(segment.payload.len()), segment.has(flag::FIN));
         let (end, known) = (at + len, count(self.octets.len()));
         if len == 0 && !fin {
-            // A probe is of the octet before what is not acknowledged (RFC 9293 §3.8.4, §3.8.6.1).
-            ensure!(at == self.next() || at < self.una, "no text at {at}, not at {}", self.next());
+            // A probe is of the octet before what is not acknowledged (RFC 9293 §3.8.4, §3.8.6.1). A window
+            // that comes late takes back a wider one of the same acknowledgement (§3.10.7.4).
+            let is_known = at == self.next() || at < self.una || self.late_window_ends.contains(&at);
+            ensure!(is_known, "no text at {at}, not at {}", self.next());
             return Ok(false);
         }
         ensure!(at >= 0 && at <= known, "text at {at}, after {known}");
@@ -571,7 +576,11 @@ impl Half {
         if segment.has(flag::ACK) && (0..=receiver.next()).contains(&ack) {
             let scale = self.offer.scale.filter(|_| receiver.offer.scale.is_some()).unwrap_or(0);
             receiver.una = receiver.una.max(ack);
-            receiver.window_end = receiver.window_end.max(ack + (i64::from(segment.window) << scale));
+            let end = ack + (i64::from(segment.window) << scale);
+            if end < receiver.window_end {
+                receiver.late_window_ends.insert(end);
+            }
+            receiver.window_end = receiver.window_end.max(end);
         }
     }
 }
