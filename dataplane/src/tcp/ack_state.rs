@@ -105,6 +105,12 @@ impl AckState {
         }
     }
 
+    /// Octets at and after `end`, which were held beyond a gap, may have been dropped: no block reports them.
+    #[cold]
+    pub(super) fn on_dropped_after(&mut self, end: SeqNumber) {
+        self.sack_blocks.on_dropped_after(end);
+    }
+
     /// Removes the blocks before `next`, which are in order now; others are held if there is a gap.
     #[inline]
     pub(super) fn on_in_order(&mut self, next: SeqNumber, has_gap: bool) {

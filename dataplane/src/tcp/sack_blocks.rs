@@ -71,6 +71,14 @@ impl SackBlocks {
         self.held[0] = block;
     }
 
+    /// Removes the octets at and after `end`, which are no longer held.
+    pub(super) fn on_dropped_after(&mut self, end: SeqNumber) {
+        self.retain(|held| held.0 < end);
+        for held in &mut self.held[..usize::from(self.count)] {
+            held.1 = held.1.earlier(end);
+        }
+    }
+
     fn retain(&mut self, mut stays: impl FnMut(&Block) -> bool) {
         let mut left = 0;
         for number in 0..usize::from(self.count) {
@@ -148,6 +156,19 @@ mod tests {
         blocks.on_held(block(7500, 8000));
         let reported = report(&mut blocks);
         assert_eq!(reported, [block(7500, 8000), block(6500, 7000), block(5500, 6000)]);
+    }
+
+    /// What was dropped is reported no longer.
+    #[test]
+    fn what_is_dropped_is_not_reported() {
+        let mut blocks = SackBlocks::new();
+        blocks.on_held(block(7500, 8000));
+        blocks.on_held(block(5500, 6000));
+        blocks.on_held(block(6500, 7000));
+        blocks.on_dropped_after(SeqNumber(6700));
+        assert_eq!(report(&mut blocks), [block(6500, 6700), block(5500, 6000)]);
+        blocks.on_dropped_after(SeqNumber(6500));
+        assert_eq!(report(&mut blocks), [block(5500, 6000)]);
     }
 
     /// RFC 2883 §4: of several segments that one acknowledgement answers, the duplicate came first.

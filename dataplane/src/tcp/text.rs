@@ -93,6 +93,9 @@ impl<'c> Text<'c> {
         match insertion {
             Insertion::InOrder { filled_gap, all } => {
                 self.ack.on_in_order(self.receive.queue.nxt(), self.receive.queue.has_gap());
+                if !all {
+                    self.ack.on_dropped_after(self.receive.queue.end());
+                }
                 if filled_gap {
                     self.ack.expect_small_window();
                 }

@@ -21,7 +21,8 @@
 //! Frames held are few, and peers may mean harm. A connection may hold a multiple of what is left for all, so
 //! that the share of each falls as more want one; some frames are reserved for FPDUs that come complete and
 //! need one only to pass through; what came in order and would use one of those for longer is given back
-//! before it is acknowledged, and the peer sends it again. All connections before Full Operation together
+//! before it is acknowledged, and the peer sends it again. Octets that are next, and would be one frame too
+//! many, take the place of the last ones beyond a gap. All connections before Full Operation together
 //! have a quarter of the frames, which they share by the same rule: their peers are strangers. When a
 //! connection that holds few finds none for octets that are next, connections that have held their fair share
 //! (all frames, divided by those who hold some) or more for four seconds are reset, those that hold most
@@ -77,7 +78,7 @@ pub enum Insertion {
     InOrder {
         /// Whether octets that had come out of order are now in order.
         filled_gap: bool,
-        /// Everything new in it is kept.
+        /// Everything new in it is kept, and nothing that was kept beyond a gap had to go for it.
         all: bool,
     },
     /// It lies beyond a gap and is kept.
@@ -103,8 +104,8 @@ impl Insertion {
     /// The result of two runs of one segment, this one and then `next`. What is in order makes all in order.
     fn and_then(self, next: Self) -> Self {
         match (self, next) {
-            (Self::InOrder { filled_gap, .. }, Self::InOrder { filled_gap: next, all }) => {
-                Self::InOrder { filled_gap: filled_gap || next, all }
+            (Self::InOrder { filled_gap, all }, Self::InOrder { filled_gap: gap, all: also }) => {
+                Self::InOrder { filled_gap: filled_gap || gap, all: all && also }
             }
             (Self::OutOfOrder { from, to, octets, .. }, Self::OutOfOrder { last, octets: more, all, .. }) => {
                 Self::OutOfOrder { from, to, last, octets: octets + more, all }
@@ -386,9 +387,9 @@ impl ReceiveQueue {
         if self.gather(pool, &held) {
             return self.close_gaps(pool, end);
         }
-        if self.frames() >= limits::HELD_FRAMES_PER_CONNECTION
-            || !pool.accepts_in_order(self.frames(), self.in_startup)
-        {
+        let is_full = self.frames() >= limits::HELD_FRAMES_PER_CONNECTION
+            || !pool.accepts_in_order(self.frames(), self.in_startup);
+        if is_full && !self.drop_last_beyond_gap(pool) {
             return Insertion::NoRoom;
         }
         let kept = if self.has_gap() || self.placed_runs > 0 {
@@ -399,10 +400,22 @@ impl ReceiveQueue {
         match kept {
             Ok(()) => {
                 pool.frames_in_startup += usize::from(self.in_startup);
-                self.close_gaps(pool, end)
+                let inserted = self.close_gaps(pool, end);
+                if is_full { inserted.in_part() } else { inserted }
             }
             Err(_) => Insertion::NoRoom,
         }
+    }
+
+    /// Drops the frame that lies farthest beyond a gap. Its octets are not acknowledged, so the peer sends
+    /// them again, also where it was told that they are here (RFC 2018 §8). Returns false if there is none.
+    #[cold]
+    fn drop_last_beyond_gap<F>(&mut self, pool: &mut HeldPool<F>) -> bool {
+        let last = pool.last_before(&self.held, self.end, ANY).and_then(|node| pool.get(node));
+        let Some(last) = last.filter(|last| last.seq > self.nxt && !last.is_placed()) else { return false };
+        self.remove(pool, last.seq);
+        self.end = pool.end_of(&self.held).map_or(self.nxt, |end| end.later(self.nxt));
+        true
     }
 
     /// Copies an in-order segment to the end of the frame before it, if it fits there: a small one once

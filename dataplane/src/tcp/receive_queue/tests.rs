@@ -264,6 +264,31 @@ fn what_lies_beyond_a_gap_leaves_room_for_what_fills_it() {
     assert_eq!(f.check(), 0..(1 + held) * segment);
 }
 
+/// Two connections wait for what fills their gaps, and each has more beyond its gap than its share of frames
+/// by then: what is next takes the place of what lies farthest.
+#[test]
+fn what_is_next_takes_the_place_of_what_lies_farthest() {
+    let mut f = Fixture::new(2000, 160);
+    let kept = |n: &usize| matches!(f.insert(10 * n, 10 * n + 10), Insertion::OutOfOrder { .. });
+    let held = (1..199).take_while(kept).count();
+    assert!(held > 50, "{held}");
+    let mut other = ReceiveQueue::new(SeqNumber(0));
+    let mut insert_other = |pool: &mut HeldPool<TestFrame>, at: u32| {
+        other.insert(pool, SeqNumber(at), HEADERS, 10, TestFrame::new(&[7; 10]))
+    };
+    let others =
+        (0..).map(|n| insert_other(&mut f.pool, 10 * n)).take_while(|kept| *kept == IN_ORDER).count();
+    assert!(!f.pool.accepts_in_order(f.queue.frames(), false), "its share has become small: {others}");
+    let frames = f.pool.frames();
+    assert_eq!(f.insert(0, 10), Insertion::InOrder { filled_gap: true, all: false });
+    assert_eq!(f.pool.frames(), frames, "not one more");
+    let next = 10 * held;
+    assert_eq!((f.check(), (f.queue.end() - f.start) as usize), (0..next, next), "the last has gone");
+    assert_eq!(f.insert(next, next + 100), Insertion::NoRoom, "nothing lies beyond a gap any more");
+    f.queue.consume(&mut f.pool, next);
+    assert_eq!(f.insert(next, next + 10), IN_ORDER);
+}
+
 /// Segments of one octet do not exhaust the frames: they are gathered, and counted as in order.
 #[test]
 fn tiny_segments_are_gathered() {
