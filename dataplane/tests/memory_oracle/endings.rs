@@ -54,13 +54,15 @@ impl<W: World> Play<W> {
         let before = self.rng.u64(..3);
         // Before the fault: Writes of the octets that are already there, so that the time of a later Read of
         // them does not matter.
+        let mut there_before = Vec::new();
         for place in 0..before {
             let span = self.halves[number][side].span(&mut self.rng, Area::Source, 100);
             let octets = self.halves[number][side].gather(std::slice::from_ref(&span));
             let local = self.halves[number][side].slice(&span);
             let to = 1000 * place;
-            self.halves[number][1 - side].memory_mut(Area::Shared).content[to as usize..][..100]
-                .copy_from_slice(&octets);
+            let there = &mut self.halves[number][1 - side].memory_mut(Area::Shared).content;
+            there_before.push((to as usize, there[to as usize..][..100].to_vec()));
+            there[to as usize..][..100].copy_from_slice(&octets);
             self.post_ending(
                 number,
                 side,
@@ -95,6 +97,8 @@ impl<W: World> Play<W> {
         let is_given_up = qp(1 - finder).error() == Some(StreamError::Tcp(CloseReason::Reset))
             && self.world.seconds() - began >= limits::TERMINATE_LINGER_NS / SECOND;
         let is_told = qp(1 - finder).error() == Some(told(error));
+        // What was sent before it may be lost with it.
+        let before_may_be_lost = ours && !is_told;
         assert!(
             is_told || is_given_up,
             "seed {}: {operation:?} ended with {:?}, not {:?}",
@@ -106,6 +110,11 @@ impl<W: World> Play<W> {
             assert!(matches!(qp(side).state(), QpState::Terminate | QpState::Error));
         }
         self.drain(number);
+        if before_may_be_lost {
+            for (to, was) in there_before {
+                self.may_be_lost(number, side, to, &was);
+            }
+        }
         if self.world.has_markers(number) && !ours {
             for to in BEHIND {
                 self.may_be_placed(number, side, to);
@@ -140,6 +149,16 @@ impl<W: World> Play<W> {
         assert!(there.region.read(to, &mut found));
         if found == written {
             there.content[to..to + BEHIND_OCTETS].copy_from_slice(&written);
+        }
+    }
+
+    /// The octets of a Write at `to` may be there, or those that `was` there before.
+    fn may_be_lost(&mut self, number: usize, side: usize, to: usize, was: &[u8]) {
+        let there = self.halves[number][1 - side].memory_mut(Area::Shared);
+        let mut found = vec![0; was.len()];
+        assert!(there.region.read(to, &mut found));
+        if found == was {
+            there.content[to..to + was.len()].copy_from_slice(was);
         }
     }
 
