@@ -250,6 +250,11 @@ impl Stranger {
         self.waits.len()
     }
 
+    /// Returns how many pings `host` did not answer.
+    pub(super) fn unanswered_by(&self, host: usize) -> i64 {
+        self.waits.iter().filter(|(of, _)| *of == host).count() as i64
+    }
+
     /// A host has started again: it has forgotten its counters, and pings to it are lost.
     pub(super) fn restart(&mut self, host: usize) {
         self.expected.retain(|(of, _), _| *of != host);
