@@ -92,10 +92,10 @@ impl<'c> Text<'c> {
         let refused_in_part = |all: bool| (!all).then_some(Refusal::NoRoom);
         match insertion {
             Insertion::InOrder { filled_gap, all } => {
-                self.ack.on_in_order(self.receive.queue.nxt(), self.receive.queue.has_gap());
                 if !all {
                     self.ack.on_dropped_after(self.receive.queue.end());
                 }
+                self.ack.on_in_order(self.receive.queue.nxt(), self.receive.queue.has_gap());
                 if filled_gap {
                     self.ack.expect_small_window();
                 }
