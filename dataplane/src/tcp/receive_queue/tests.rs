@@ -264,8 +264,8 @@ fn what_lies_beyond_a_gap_leaves_room_for_what_fills_it() {
     assert_eq!(f.check(), 0..(1 + held) * segment);
 }
 
-/// Two connections wait for what fills their gaps, and each has more beyond its gap than its share of frames
-/// by then: what is next takes the place of what lies farthest.
+/// A connection has filled its share with frames beyond a gap, and then another one takes octets in order, so
+/// that the share is less: what is next takes the place of what lies farthest.
 #[test]
 fn what_is_next_takes_the_place_of_what_lies_farthest() {
     let mut f = Fixture::new(2000, 160);
