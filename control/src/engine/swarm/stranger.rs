@@ -252,7 +252,7 @@ impl Stranger {
 
     /// Returns how many pings `host` did not answer.
     pub(super) fn unanswered_by(&self, host: usize) -> i64 {
-        self.waits.iter().filter(|(of, _)| *of == host).count() as i64
+        self.waits.iter().filter(|(of, _)| *of == host).count().cast_signed() as i64
     }
 
     /// A host has started again: it has forgotten its counters, and pings to it are lost.
