@@ -29,7 +29,7 @@ pub(super) enum Damage {
 const KEEPALIVE: Keepalive = Keepalive { idle_ms: 40_000, interval_ms: 7_000, probes: 12 };
 
 /// Local ports of connections (RFC 6335 §6), and how many follow the first where there are few: enough for
-/// all connections to a port that a host has at one time, and not for all that it ever has.
+/// all connections to a port that a host has at one time, and not for those in TIME-WAIT beside them.
 const FIRST_PORT: u16 = 49_152;
 const PORTS_FEW: u16 = 5;
 

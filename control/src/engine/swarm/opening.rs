@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use warpline_dataplane::limits::TIME_WAIT_REST_NS;
 use warpline_dataplane::qp::shared::QpState;
 use warpline_dataplane::ring::ConnectionId;
 
@@ -111,7 +112,12 @@ impl Swarm {
                 accepted = Some(answered.is_ok().then_some(pair));
             }
             result = result.or_else(|| connected.try_recv().ok());
-            if result.as_ref().is_some_and(Result::is_err) && accepted.is_none() {
+            if let Some(Err(error)) = &result
+                && accepted.is_none()
+            {
+                if *error == ConnectError::NoPort {
+                    self.outlast_time_waits();
+                }
                 return None;
             }
             self.step();
@@ -127,6 +133,14 @@ impl Swarm {
         };
         assert_eq!(*connected.private_data, *answer, "the Private Data of the Reply");
         accepted.flatten()
+    }
+
+    /// Lets the connections that are in TIME-WAIT end (RFC 9293 §3.6): each holds a port.
+    fn outlast_time_waits(&mut self) {
+        let end = self.now + TIME_WAIT_REST_NS;
+        while self.now < end {
+            self.step();
+        }
     }
 
     fn reject(&mut self, host: usize, connection: ConnectionId, private_data: &[u8]) {
