@@ -221,8 +221,10 @@ impl Draw {
     /// what makes it so. A device with few frames, or a full ring, sends as many as a burst asks for, and one
     /// with few frames has none for an answer to what came in pieces. A super-frame is one of these frames,
     /// and holds as many segments as it has octets and pieces: seeds with such devices keep what decides
-    /// that, and take cold branches always or never: twins toss other coins. Threads sleep or do not, as
-    /// before: one that polls finds its next timer at another time, and work is counted in such times.
+    /// that, and take cold branches always or never: twins toss other coins. With few send descriptors they
+    /// take those of before: a queue whose segments leave one by one is filled again meanwhile, and what was
+    /// its last for a moment has PSH (seed 16844). Threads sleep or do not, as before: one that polls finds
+    /// its next timer at another time, and work is counted in such times.
     pub(super) fn into_twin(mut self) -> Self {
         let is_free = self.streams == 0 && self.episodes == 0;
         for host in &mut self.hosts {
@@ -239,7 +241,7 @@ impl Draw {
                 host.super_frame_octets = if joins { 4 * self.mtu_octets } else { 0 };
             }
         }
-        if is_free {
+        if is_free && self.tables.send_descriptors == TABLES.send_descriptors {
             self.cold_of_256 = if self.cold_of_256 == 0 { 256 } else { 0 };
         }
         self
