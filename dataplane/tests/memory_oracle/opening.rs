@@ -94,7 +94,7 @@ impl<W: World> Play<W> {
         // page does.
         let base_to = [0, range.start as u64, u64::MAX - range.len() as u64, self.rng.u64(..1 << 63)];
         let base_to = base_to[self.rng.usize(..4)];
-        let alone = self.rng.u32(..4) > 0;
+        let alone = self.rng.u32(..4) > 0 || !self.world.cores_follow(self.world.host_of(number, side));
         let wanted = FastRegistration {
             stag,
             offset: range.start as u64,

@@ -395,6 +395,10 @@ impl World for Swarm {
         self.hosts[host].core_count() == 1
     }
 
+    fn cores_follow(&self, host: usize) -> bool {
+        self.hosts[host].core_count() == 1 || self.draw.episodes == 0
+    }
+
     fn waits_for_shared_receives(&self) -> bool {
         self.draw.waits_for_shared_receives()
     }
