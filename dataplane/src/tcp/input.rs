@@ -374,6 +374,8 @@ impl Connection {
             if header.seq == nxt {
                 self.enter_closed(match self.state {
                     State::SynReceived => CloseReason::Refused,
+                    // Both have closed, and the peer has all text.
+                    State::Closing | State::LastAck if self.send.queue.is_empty() => CloseReason::Finished,
                     _ => CloseReason::Reset,
                 });
                 return Ok(Changes::CLOSED);
