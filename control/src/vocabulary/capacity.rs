@@ -27,7 +27,8 @@ pub struct Capacity {
     /// sent 64 KiB before its window is made to fit.
     pub frames: usize,
     /// Bytes of the buffers of byte streams, of all connections: 2^40 at most. They are allocated as they are
-    /// needed, some MiB at a time, and serve one stream after the other. Not counted are frames.
+    /// needed, 2 MiB at a time, so that less is room for no stream, and serve one stream after the other. Not
+    /// counted are frames.
     pub stream_bytes: usize,
 }
 

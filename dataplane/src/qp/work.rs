@@ -126,7 +126,8 @@ pub enum Operation {
         window: STag,
     },
     /// Registers memory again that is registered already, with another key, when all requests before it are
-    /// complete (fast registration).
+    /// complete (fast registration). For all streams of a device with several cores it fails if one of these
+    /// is not polled for five seconds.
     Register(FastRegistration),
 }
 
