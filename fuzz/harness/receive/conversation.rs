@@ -33,6 +33,8 @@ pub struct Conversation {
     /// state at that time.
     earlier: Vec<Tracker>,
     pub id: Option<ConnectionId>,
+    /// The core has opened a connection since the tracker began.
+    opened: bool,
     /// A RST or a FIN was said, at either end.
     ended: bool,
     /// Cookies that had come back to the core at its end.
@@ -59,6 +61,7 @@ impl Conversation {
             tracker: None,
             earlier: Vec::new(),
             id: None,
+            opened: false,
             ended: false,
             good_at_end: None,
             may_be_again: false,
@@ -138,8 +141,16 @@ impl Conversation {
     fn begin(&mut self, syn: &Sent<'_>) {
         let mut tracker = Tracker::new(syn);
         tracker.peer_edge = 1 + self.syn_window;
-        (self.ended, self.good_at_end, self.may_be_again) = (false, None, false);
+        (self.opened, self.ended) = (false, false);
+        (self.good_at_end, self.may_be_again) = (None, false);
         self.follow(tracker);
+    }
+
+    /// Learns that the core has opened it as connection `id`. One that is not the first since its SYN has the
+    /// same cookie, and the same numbers.
+    pub fn open(&mut self, id: ConnectionId) {
+        self.may_be_again |= core::mem::replace(&mut self.opened, true);
+        (self.id, self.operating) = (Some(id), false);
     }
 
     /// Learns how many cookies have come back to the core so far, before and after each of its polls.
@@ -185,6 +196,8 @@ impl Conversation {
         {
             let tracker = self.earlier.remove(place);
             self.follow(tracker.again(1 + self.syn_window));
+            // Which of several that its cookie may have opened is not known any more.
+            self.may_be_again = true;
         }
     }
 }

@@ -174,8 +174,7 @@ impl World {
                 let talks = remote == Some(flow.address());
                 for talk in flow.all() {
                     if talks && talk.local_port == local_port {
-                        talk.id = Some(id);
-                        talk.operating = false;
+                        talk.open(id);
                     } else if remote.is_none() && talk.id == Some(id) {
                         talk.id = None;
                     }
