@@ -159,13 +159,12 @@ impl Play<Swarm> {
         }
     }
 
-    /// Both ends have closed. One may have lost each FIN of the other, which has all and gives up, or has
-    /// forgotten the connection as its TIME-WAITs had no room.
+    /// Both ends have closed. One may have lost each FIN of the other, which has all and gives up.
     fn check_close(&self, number: usize, side: usize) {
         let [end, other] = [side, 1 - side].map(|side| self.world.end_of(number, side));
         let [host, peer] = [1 - side, side].map(|side| self.world.host_of(number, side));
         let is_unheard = (end, other) == (Some(CloseReason::Reset), Some(CloseReason::Finished))
-            && (self.world.switch.wire().has_given_up(host, peer) || self.world.has_forgotten(host));
+            && self.world.switch.wire().has_given_up(host, peer);
         let qp = self.world.qp(number, side);
         if !is_unheard {
             let (seed, end) = (self.seed, (end, qp.error()));

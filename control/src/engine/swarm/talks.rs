@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::Instant;
 
 use super::host::Host;
@@ -35,8 +34,6 @@ pub(super) struct Talk {
     pub(super) ends: [(usize, Arc<SharedStream>); 2],
     /// The first is that of the first end.
     speeches: [Speech; 2],
-    /// A host has forgotten connections in TIME-WAIT: it answers a FIN that comes again with a RST.
-    may_be_reset: bool,
 }
 
 impl Speech {
@@ -99,7 +96,7 @@ fn any_octets(rng: &mut Rng) -> usize {
 
 impl Talk {
     pub(super) fn new(rng: &mut Rng, ends: [(usize, Arc<SharedStream>); 2]) -> Self {
-        Self { ends, speeches: [Speech::new(rng), Speech::new(rng)], may_be_reset: false }
+        Self { ends, speeches: [Speech::new(rng), Speech::new(rng)] }
     }
 
     /// Has the applications say and hear some.
@@ -119,19 +116,11 @@ impl Talk {
                 hosts[*hears].send(now, Request::Stream(request));
             }
         }
-        if self.speeches.iter().all(|speech| speech.is_over) {
-            let mut ends = self.ends.iter();
-            self.may_be_reset = ends.any(|(host, _)| hosts[*host].statistics().time_waits_evicted > 0);
-        }
     }
 
     /// Returns true if all was heard, and the connection is closed in an orderly way at both ends.
     pub(super) fn is_over(&self) -> bool {
-        let is_closed = |(_, end): &(usize, Arc<SharedStream>)| match end.wait_closed(NO_WAIT) {
-            Ok(()) => true,
-            Err(TcpStreamError::Closed(CloseReason::Reset)) => self.may_be_reset,
-            Err(_) => false,
-        };
+        let is_closed = |(_, end): &(usize, Arc<SharedStream>)| end.wait_closed(NO_WAIT).is_ok();
         self.speeches.iter().all(|speech| speech.is_over) && self.ends.iter().all(is_closed)
     }
 

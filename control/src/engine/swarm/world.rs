@@ -198,11 +198,6 @@ impl Swarm {
         }
     }
 
-    /// Returns true if a host has forgotten connections in TIME-WAIT: it answers their peers with a RST.
-    pub(super) fn has_forgotten(&self, host: usize) -> bool {
-        self.hosts[host].statistics().time_waits_evicted > 0
-    }
-
     /// Stops a host and starts it again: it has the same addresses, ports and STags, and knows nothing of
     /// connections.
     pub(super) fn restart(&mut self, host: usize) {
