@@ -127,7 +127,7 @@ pub enum Operation {
     },
     /// Registers memory again that is registered already, with another key, when all requests before it are
     /// complete (fast registration). For all streams of a device with several cores it fails if one of these
-    /// is not polled for five seconds.
+    /// that has the memory is not polled for five seconds.
     Register(FastRegistration),
 }
 
