@@ -282,6 +282,10 @@ impl<F: Frame> Endpoint<'_, F> {
         if matches!(&self.connection.mode, Mode::FullOperation(operating) if !operating.failed) {
             self.fail_stream(StreamError::Mpa(MpaError::LocalCatastrophic), None);
         }
+        if self.connection.has_pending_octets() {
+            // Both ends may have finished: its user must not take what it has got for all.
+            self.connection.tcp.lose_received();
+        }
         self.connection.tcp.abort();
         self.connection.tcp.release_received(&mut self.context.pools);
         self.on_changes(Changes::CLOSED);

@@ -440,6 +440,14 @@ impl Connection {
         self.receive.queue.clear(&mut pools.held);
     }
 
+    /// Records that octets which have arrived in order will not reach the user: the connection, which is about
+    /// to be reset, counts as aborted even if both ends have finished it.
+    pub fn lose_received(&mut self) {
+        if self.state == State::Closed && self.close_reason == CloseReason::Finished {
+            self.close_reason = CloseReason::Aborted;
+        }
+    }
+
     /// Frees the frames of received octets. The connection must be closed.
     pub fn release_received<P, F>(&mut self, pools: &mut Pools<P, F>) {
         debug_assert_eq!(self.state, State::Closed, "what was acknowledged is lost");

@@ -17,6 +17,7 @@ use warpline_dataplane::qp::payload::Slice;
 use warpline_dataplane::qp::work::ReceiveRequest;
 use warpline_dataplane::ring::{Command, ConnectionId, Event};
 use warpline_dataplane::statistics::DropCause;
+use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::{MILLISECOND, SECOND};
 use warpline_dataplane::wire::tcp::{Flags, SeqNumber};
 
@@ -234,4 +235,32 @@ fn segments_share_frames_that_are_short() {
         assert_eq!(world.short_of_frames(), 0);
         read_all(&mut world, &mut reader, octets);
     }
+}
+
+/// Both ends of a byte stream have finished, and its reader, which pauses, has not read all. When frames are
+/// short it loses its place, and its application is told that the stream was cut off: not that it has ended.
+#[test]
+fn a_finished_stream_that_loses_octets_is_aborted() {
+    let mut world = World::new(Tables { held_frames: 256, ..FEW });
+    let (stranger, reader, octets) = paused_reader(&mut world, PAYLOAD_OCTETS);
+    let end = PEER_ISS + 1 + octets as u32;
+    world.inject(stranger.port, Flags::FIN | Flags::ACK, end, stranger.ack, &[]);
+    world.peer.command(Command::Disconnect { connection: stranger.connection, within_ns: None });
+    world.peer.come_to_rest();
+    world.inject(stranger.port, Flags::ACK, end + 1, stranger.ack + 1, &[]);
+    assert!(!is_closed(&world, stranger.connection), "its reader has octets to read");
+    let silent: Vec<_> = (0..180).map(|_| world.open_and_fall_silent()).collect();
+    let mut remote = world.open();
+    let (seq, fpdu) = world.fpdu(&mut remote, PAYLOAD_OCTETS);
+    assert!(world.held() > 192, "{} frames", world.held());
+    let mut tries = 0;
+    while world.peer.core.statistics().dropped(DropCause::HeldTooLong) == 0 {
+        world.peer.now += 100 * MILLISECOND;
+        world.arrives(&remote, seq, &fpdu[..500]);
+        tries += 1;
+        assert!(tries < 100, "never");
+    }
+    assert!(silent.iter().all(|remote| remote.qp.error().is_none()), "the stream holds more");
+    assert!(is_closed(&world, stranger.connection));
+    assert_eq!(reader.shared().end(), Some(CloseReason::Aborted));
 }
