@@ -102,8 +102,7 @@ impl<F: Frame> Endpoint<'_, F> {
             let mut operating = Operating::new(qp_slot, operation, send_start);
             operating.expect_fpdu(self.now, operation.first_fpdu_ns);
             self.begin(operating, &operation);
-            self.connection.tcp.leave_startup(&mut self.context.pools);
-            self.connection.unconsumed = UnconsumedOctets::NONE;
+            self.receive_for_user();
             self.leave_backlog();
         } else {
             self.refuse_start();
@@ -142,11 +141,7 @@ impl<F: Frame> Endpoint<'_, F> {
             self.close_after_failure();
         }
         if direction.receives() {
-            self.connection.tcp.leave_startup(&mut self.context.pools);
-            self.connection.unconsumed = UnconsumedOctets::NONE;
-            // The peer's end means something else after FPDUs.
-            // Requirements: A-09
-            self.connection.finish_notified = false;
+            self.receive_for_user();
         }
         self.leave_backlog();
         self.resume_receive();
@@ -176,6 +171,16 @@ impl<F: Frame> Endpoint<'_, F> {
         self.context.events.push(Event::Operating { connection: self.id });
     }
 
+    /// Has what arrives reach the user of the connection from now on, and no longer control. The peer's end
+    /// comes after the octets that control has not consumed, and means something else after FPDUs: it is
+    /// handled again, if it has come already.
+    // Requirements: A-09
+    fn receive_for_user(&mut self) {
+        self.connection.tcp.leave_startup(&mut self.context.pools);
+        self.connection.unconsumed = UnconsumedOctets::NONE;
+        self.connection.finish_notified = false;
+    }
+
     fn refuse_start(&mut self) {
         self.context.statistics.starts_refused += 1;
         self.connection.tcp.abort();
@@ -202,19 +207,13 @@ impl<F: Frame> Endpoint<'_, F> {
         shared.set_rdma_option(annotates);
         let start = connection.send_end();
         connection.mode = Mode::Bytes(Box::new(StreamHalves::new(shared, start, annotates)));
-        connection.tcp.leave_startup(&mut self.context.pools);
+        self.receive_for_user();
+        let connection = &mut *self.connection;
         if let Mode::Bytes(stream) = &mut connection.mode {
             stream.renew_window(&mut connection.tcp, &mut self.context.pools);
         }
-        connection.unconsumed = UnconsumedOctets::NONE;
-        let finish_notified = connection.finish_notified;
         self.leave_backlog();
-        let outcome = self.on_byte_stream_bell();
-        if finish_notified && let Mode::Bytes(stream) = &self.connection.mode {
-            // Control had its FIN before; what control has not consumed comes before it.
-            stream.inbound.finish();
-        }
-        outcome
+        self.on_byte_stream_bell()
     }
 
     /// Handles the bell of the byte stream: there are octets to be sent, commands, or room.

@@ -59,6 +59,16 @@ impl Target {
 
     /// The same, as a Responder after `streaming` octets. If there are any, the peer's window is closed.
     fn after(operation: FullOperation, streaming: &[u8]) -> Self {
+        Self::prepared(operation, streaming, |_, _| {})
+    }
+
+    /// The same, where the peer does what `prepare` says before Full Operation: it has the number of the
+    /// core's next octet.
+    fn prepared(
+        operation: FullOperation,
+        streaming: &[u8],
+        prepare: impl FnOnce(&mut RawPeer, SeqNumber),
+    ) -> Self {
         let mut peer = RawPeer::new();
         let (connection, ack) = if operation.initiator {
             let syn = peer.connect();
@@ -94,6 +104,7 @@ impl Target {
         }
         let local = Slice { stag: LOCAL, to: INBOX_TO, len: 1024 };
         qp.post_receive(ReceiveRequest::new(1, local)).unwrap();
+        prepare(&mut peer, ack);
         if operation.initiator {
             peer.command(Command::Start { connection, qp: qp.clone(), operation });
         } else {
@@ -658,4 +669,25 @@ fn a_nudge_does_not_cut_a_message() {
     target.peer.send_with_window(0, target.seq, target.ack);
     target.peer.pass_ms(1500);
     assert_eq!(target.peer.core.statistics().nudges_sent, 0);
+}
+
+/// A peer that has finished before Full Operation begins, while control still had its octets, answers no
+/// indication: a Read that waits for its turn after the indication fails.
+#[test]
+fn no_read_waits_for_a_peer_that_had_finished() {
+    for is_early in [true, false] {
+        let operation = FullOperation {
+            ready: ReadyToReceive::Send(Rtr::Read),
+            depths: ReadDepths { ird: 1, ord: 1 },
+            ..FullOperation::new(true)
+        };
+        let finish = |peer: &mut RawPeer, ack| peer.send(Flags::FIN | Flags::ACK, PEER_ISS + 1, ack, &[]);
+        let mut target = Target::prepared(operation, &[], |peer, ack| if is_early { finish(peer, ack) });
+        if !is_early {
+            finish(&mut target.peer, target.ack);
+        }
+        target.post(Operation::Read { stag: WRITABLE, to: WRITABLE_TO }, 8);
+        target.peer.pass_s(1);
+        target.expect_failed(StreamError::Mpa(MpaError::TcpClosed));
+    }
 }

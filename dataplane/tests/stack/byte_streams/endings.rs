@@ -4,7 +4,8 @@ use super::receiver::{Receiver, whole};
 use super::{attach, config, with_option};
 use crate::common::raw::{PEER_ISS, PEER_PORT, RawPeer};
 use crate::common::{PORT, pattern};
-use warpline_dataplane::byte_stream::{ByteReader, ByteWriter};
+use warpline_dataplane::byte_stream::{ByteReader, ByteWriter, ReadItem};
+use warpline_dataplane::core::Config;
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::limits;
 use warpline_dataplane::ring::{Command, ConnectionId, Event};
@@ -61,6 +62,38 @@ fn octets_outlive_time_wait() {
         assert!(out == stream);
         assert!(reader.is_finished());
     }
+}
+
+/// The peer has finished before its connection becomes a byte stream, and the ring takes only a part of what
+/// it has sent: the reader finds the end after the last octet, however often it asks in between.
+#[test]
+fn a_fin_that_control_had_comes_after_the_octets() {
+    let mut peer = RawPeer::with(Config { holds_stream: true, ..RawPeer::config() }, 1500);
+    peer.command(Command::Listen { address: None, port: PORT, backlog: 4, tcp: None });
+    let (connection, next) = open(&mut peer, PEER_PORT);
+    let stream = pattern(5, 20_000);
+    for (index, payload) in stream.chunks(1000).enumerate() {
+        peer.send(ACK, FIRST + 1000 * index as u32, next, payload);
+    }
+    peer.send(FIN_ACK, FIRST + 20_000, next, &[]);
+    let told = |event: &Event| matches!(event, Event::PeerFinished { connection: of } if *of == connection);
+    assert_eq!(peer.events.iter().filter(|event| told(event)).count(), 1);
+    let (_writer, mut reader) = attach(&peer.rings, connection, config(64, 4096));
+    peer.settle();
+    let (mut read, mut piece) = (Vec::<u8>::new(), vec![0; 3000]);
+    while read.len() < stream.len() {
+        for _ in 0..3 {
+            match reader.read(&mut piece, usize::MAX) {
+                ReadItem::Octets(octets) => read.extend(&piece[..octets]),
+                ReadItem::Nothing => {}
+                ReadItem::Finished if read.len() == stream.len() => {}
+                item => panic!("{item:?} after {} octets: {:?}", read.len(), reader.shared().end()),
+            }
+        }
+        peer.settle();
+    }
+    assert!(read == stream);
+    assert!(matches!(reader.read(&mut piece, usize::MAX), ReadItem::Finished));
 }
 
 const RST_ACK: Flags = Flags::RST.union(ACK);
