@@ -32,11 +32,17 @@ impl<F> RdmapStream<'_, F> {
     /// Ends the wait of a message for a receive, if it waits and there may be one now. Returns true if it is
     /// to be placed again. The wait keeps its deadline.
     pub(super) fn end_wait_if_ready(&mut self) -> bool {
-        let ready = self.awaits_receive() && self.qp.receiver.has_receive(&self.qp.shared);
-        if ready {
+        self.qp.receiver.has_receive(&self.qp.shared) && self.end_wait()
+    }
+
+    /// Ends the wait of a message for a receive, if it waits. Returns true if it is to be placed again: then
+    /// it waits on if there is none, until the same deadline.
+    pub(super) fn end_wait(&mut self) -> bool {
+        let waits = self.awaits_receive();
+        if waits {
             self.operating.awaits_receive = false;
         }
-        ready
+        waits
     }
 
     /// Returns true if the shared receive queue has a receive for a message that waits; `None` if none waits

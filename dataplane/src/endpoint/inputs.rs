@@ -279,12 +279,15 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Handles that the connection is out of the list of those that wait for a shared receive queue: a
-    /// message that waits is resumed if there may be a receive.
+    /// message that waits is resumed. If another core has dequeued the receive that was seen, the message
+    /// waits on, and its connection is in the list again.
     pub(crate) fn on_unlisted(&mut self) -> Outcome {
         if let Mode::FullOperation(operating) = &mut self.connection.mode {
             operating.awaits_shared_receive = false;
         }
-        self.resume_if_ready();
+        if self.rdmap().is_some_and(|mut stream| stream.end_wait()) {
+            self.resume_receive();
+        }
         Outcome::SCHEDULE
     }
 
