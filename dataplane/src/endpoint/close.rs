@@ -72,6 +72,8 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Handles the peer's Terminate: what is outstanding has failed, and the connection closes gracefully.
     // Requirements: RDMAP-6.2.1-02
     pub(super) fn on_terminated(&mut self, error: StreamError) {
+        // Nothing follows a Terminate.
+        self.discard_received();
         if let Some(stream) = self.rdmap() {
             stream.operating.failed = true;
             // This end stops sending.

@@ -16,7 +16,7 @@ use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::SECOND;
 use warpline_dataplane::wire::tcp::{Flags, Header};
 
-use super::target::{BASE_TO, INBOX, Target, WRITABLE, fpdu, send, tagged, untagged, write};
+use super::target::{BASE_TO, INBOX, Target, WRITABLE, fpdu, send, tagged, terminate, untagged, write};
 use crate::common::holds;
 use crate::common::raw::{PEER_ISS, RawPeer};
 use crate::reference::mpa::{Sender, Stream};
@@ -373,4 +373,22 @@ fn nothing_but_messages_goes_out_in_full_operation() {
     let sent: Vec<u8> = target.peer.sent.iter().flat_map(|sent| sent.payload.clone()).collect();
     assert_eq!(sent, fpdu(&send(1, 0, &[0xa5; 8])));
     assert!(target.sent_any(Flags::RST));
+}
+
+/// Octets after the peer's Terminate are nobody's: they keep no frame, and the connection, which both ends
+/// close then, is in TIME-WAIT as soon as the peer's FIN comes.
+#[test]
+fn octets_after_a_terminate_keep_nothing() {
+    let mut target = Target::new();
+    target.open();
+    let mut octets = terminate([0x00, 0x00, 0x00, 0x00], None);
+    octets.extend([0x5a; 100]);
+    target.send(&octets);
+    assert!(matches!(target.qp.error(), Some(StreamError::Terminated { .. })), "{:?}", target.qp.error());
+    let (data, fin) = target.sent();
+    assert!(data.is_empty() && fin, "it closes, and says no more");
+    assert_eq!(target.peer.core.usage().held_frames, 0);
+    target.peer.send(Flags::FIN | Flags::ACK, target.seq, target.ack + 1, &[]);
+    let usage = target.peer.core.usage();
+    assert_eq!((usage.connections, usage.time_waits), (0, 1));
 }
