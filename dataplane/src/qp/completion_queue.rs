@@ -376,7 +376,8 @@ pub(super) struct CompletionProducer<'a> {
 impl<'a> CompletionProducer<'a> {
     /// Adds a completion for which no entry was reserved. Leaves it out and reports that if no entry is free.
     pub(super) fn push_if_free(self, completion: Completion) {
-        if self.queue.reserve(1) == 1 {
+        // What sends leave to receives is for requests that are posted.
+        if self.queue.reserve_within(1, 1, self.queue.capacity) == 1 {
             self.push(completion);
         } else {
             self.queue.overflow(self.events);

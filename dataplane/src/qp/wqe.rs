@@ -280,7 +280,8 @@ impl Wqe {
         request.operation = Operation::Write { stag, to };
         let mut flags = WqeFlags::IMMEDIATE | solicits(solicited);
         flags.set(WqeFlags::SIGNALED, request.signaled);
-        let compact = CompactWqe { id: request.id, operand: immediate, flags, ..CompactWqe::NONE };
+        let (id, lender) = (request.id, self.compact.lender);
+        let compact = CompactWqe { id, operand: immediate, lender, flags, ..CompactWqe::NONE };
         Some(Self { compact, full: None })
     }
 
@@ -450,6 +451,7 @@ impl Wqe {
 mod tests {
     use super::*;
     use crate::memory::{Access, Binding, FastRegistration};
+    use crate::qp::lender::LenderNumber;
     use crate::qp::payload::{InlineData, SliceList};
 
     const STAG: STag = STag(0x0102_0304);
@@ -554,6 +556,12 @@ mod tests {
         assert_eq!((immediate.id(), immediate.operation()), (5, rest));
         assert_eq!((immediate.slices(), immediate.fenced()), (&[][..], false));
         assert!(write.split_immediate().is_none());
+        // The second completes for both: the memory of the first goes back to its lender then.
+        let number = LenderNumber::unused().unwrap();
+        let request = SendRequest::new(6, operation, SliceList::lent(local, &number));
+        let mut write = Wqe::posted(&request, false);
+        let immediate = write.split_immediate().unwrap();
+        assert!(immediate.lender().is_some() && immediate.lender() == write.lender());
         let send = SendRequest::new(1, Operation::SEND, local);
         assert!(Wqe::posted(&send, false).split_immediate().is_none());
     }

@@ -264,6 +264,30 @@ fn a_flushed_unsignaled_request_uses_no_place_of_others() {
     assert_eq!(qp.post_sends(&[send(4), send(5), send(6)]).map_err(|bad| bad.posted), Err(2));
 }
 
+/// Where a queue may overflow, sends that are posted leave half of it to receives. A request that is not
+/// signaled and has failed takes any entry that is free.
+#[test]
+fn a_failed_unsignaled_request_uses_an_entry_of_receives() {
+    let mut ring = CompletionRing::new(4);
+    ring.set_may_overflow();
+    let (qp, ring, _) = qp_with(4, ring);
+    qp.set_state(QpState::ReadyToSend);
+    qp.post_receives(&[ReceiveRequest::new(7, Slice::default()); 2]).unwrap();
+    qp.post_sends(&[unsignaled(1), unsignaled(2), unsignaled(3)]).unwrap();
+    assert_eq!(core::iter::from_fn(|| qp.dequeue_send()).count(), 3);
+    let flushed = |id| Completion { status: Status::Flushed, ..completion(id) };
+    for id in [8, 9] {
+        qp.receives().advance();
+        qp.complete_receive(flushed(id));
+    }
+    qp.report_unsignaled(flushed(1));
+    qp.report_unsignaled(flushed(2));
+    assert!(!ring.has_overflowed());
+    qp.report_unsignaled(flushed(3));
+    assert!(ring.has_overflowed(), "four entries are in use");
+    assert_eq!(ring.drain().map(|completion| completion.id).collect::<Vec<_>>(), [8, 9, 1, 2]);
+}
+
 /// Verbs: after this end has closed, or in error, requests are accepted and flushed. A queue pair refuses
 /// only if its core is no longer polled: no request would ever complete.
 #[test]
