@@ -262,7 +262,7 @@ impl Connection {
         // The address of a peer that has not completed the handshake is not proved: each answer to it counts.
         let limit = match self.state {
             State::SynReceived => Limit::Core,
-            _ => limit_of(refusal, header, payload_octets, self.receive.queue.nxt()),
+            _ => limit_of(refusal, header, payload_octets, self.receive.next()),
         };
         if self.ack.owed > owed && !self.challenges.admit(now, limit, challenges) {
             self.ack.owed = owed;
