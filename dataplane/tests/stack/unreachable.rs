@@ -21,8 +21,9 @@ fn a_half_open_connection_ends_though_no_syn_can_be_sent() {
 }
 
 /// Returns a peer that is gone: the host has asked for it in vain, and has a connection to it with nothing
-/// outstanding. No acknowledgement of the peer says that the host can be reached.
-fn forgotten_peer(user_timeout_ms: Option<u32>) -> (RawPeer, ConnectionId) {
+/// outstanding. No acknowledgement of the peer says that the host can be reached. Returns the number of the
+/// core's next octet, too.
+fn forgotten_peer(user_timeout_ms: Option<u32>) -> (RawPeer, ConnectionId, SeqNumber) {
     let mut config = RawPeer::config();
     config.tcp.user_timeout_ms = user_timeout_ms;
     let mut peer = RawPeer::with(config, 1500);
@@ -35,7 +36,7 @@ fn forgotten_peer(user_timeout_ms: Option<u32>) -> (RawPeer, ConnectionId) {
     peer.pass_s(30);
     peer.sent.clear();
     peer.events.clear();
-    (peer, connection)
+    (peer, connection, next)
 }
 
 fn closed(peer: &mut RawPeer) -> Vec<CloseReason> {
@@ -48,7 +49,7 @@ fn closed(peer: &mut RawPeer) -> Vec<CloseReason> {
 #[test]
 fn a_connection_to_a_forgotten_peer_times_out() {
     for closes in [false, true] {
-        let (mut peer, connection) = forgotten_peer(None);
+        let (mut peer, connection, _) = forgotten_peer(None);
         let octets = vec![1; 10].into();
         let command = if closes {
             Command::Close { connection }
@@ -68,7 +69,7 @@ fn a_connection_to_a_forgotten_peer_times_out() {
 /// The user timeout counts from when there was something to send (RFC 9293 §3.9.1).
 #[test]
 fn a_user_timeout_ends_the_wait_for_a_path() {
-    let (mut peer, connection) = forgotten_peer(Some(5000));
+    let (mut peer, connection, _) = forgotten_peer(Some(5000));
     peer.pass_s(100);
     assert_eq!(closed(&mut peer), [], "it has nothing to send");
     let octets = vec![1; 10].into();
@@ -79,11 +80,26 @@ fn a_user_timeout_ends_the_wait_for_a_path() {
     assert_eq!(closed(&mut peer), [CloseReason::TimedOut]);
 }
 
+/// What arrives meanwhile, by a path of its own, ends nothing: what waits is timed all the same.
+#[test]
+fn data_of_a_peer_without_a_path_stops_no_timer() {
+    let (mut peer, connection, next) = forgotten_peer(Some(5000));
+    let octets = vec![1; 10].into();
+    peer.command(Command::Stream { connection, octets, then: AfterStream::Stay });
+    for second in 0..4 {
+        peer.pass_s(1);
+        peer.send(Flags::ACK, PEER_ISS + 101 + 10 * second, next, &[7; 10]);
+    }
+    assert_eq!(closed(&mut peer), []);
+    peer.pass_s(2);
+    assert_eq!(closed(&mut peer), [CloseReason::TimedOut]);
+}
+
 /// A peer that comes back has what waited at once, and what timed out meanwhile was nothing that was lost:
 /// the timeout is as short as before.
 #[test]
 fn a_peer_that_comes_back_has_what_waited() {
-    let (mut peer, connection) = forgotten_peer(None);
+    let (mut peer, connection, _) = forgotten_peer(None);
     let octets = vec![1; 10].into();
     peer.command(Command::Stream { connection, octets, then: AfterStream::Stay });
     peer.pass_s(60);
