@@ -120,7 +120,8 @@ impl<D: Device> Core<D> {
             self.after_segments(now, slot, segment, outcome, rests_until);
         }
         if let Some(frame) = unexpected {
-            let header = self.host.parser.header_of(segment, &frame);
+            let mut header = self.host.parser.header_of(segment, &frame);
+            set_default_mss(&mut header, &FlowKey::of_received(&segment.flow));
             self.on_segment(now, slot, segment, &header, frame);
         }
     }
@@ -209,10 +210,7 @@ impl<D: Device> Core<D> {
         ingress: Ingress,
     ) -> Result<(), DropCause> {
         let key = FlowKey::of_received(&segment.flow);
-        if header.flags.contains(Flags::SYN) && !key.remote.is_ipv4() {
-            // RFC 9293 §3.7.1: the default MSS of a SYN over IPv6 that names none.
-            header.options.mss = header.options.mss.or(Some(limits::DEFAULT_MSS_IPV6_BYTES));
-        }
+        set_default_mss(&mut header, &key);
         let (slot, frame) = match self.endpoints.table.find(&key) {
             Some(slot) => (slot, frame),
             None => match self.opener(now).on_unmatched_segment(key, segment, &header, frame, ingress)? {
@@ -374,5 +372,12 @@ impl<D: Device> Burst<D::Frame> for Following<'_, '_, D> {
     #[inline]
     fn recycle(&mut self, frame: D::Frame) {
         self.host.interface.recycle(frame);
+    }
+}
+
+/// RFC 9293 §3.7.1: the default MSS of a SYN over IPv6 that names none. A connection knows that of IPv4.
+fn set_default_mss(header: &mut Header, key: &FlowKey) {
+    if header.flags.contains(Flags::SYN) && !key.remote.is_ipv4() {
+        header.options.mss = header.options.mss.or(Some(limits::DEFAULT_MSS_IPV6_BYTES));
     }
 }
