@@ -440,7 +440,7 @@ impl<'c, P: SendPayload, F> Acknowledgement<'c, P, F> {
             congestion.on_congestion(self.now, self.flight_octets, Signal::Ecn);
             recovery.forget_undo();
             recovery.ecn_until = send.queue.nxt();
-            ecn.reduced = true;
+            ecn.on_reduction();
             counters.ecn_reductions += 1;
         }
     }

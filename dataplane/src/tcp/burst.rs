@@ -135,11 +135,10 @@ impl<P: SendPayload> Burst<P> {
             return None;
         }
         let (least_octets, most_octets) = if nagle { (octets, octets) } else { (1, emss_octets) };
-        let ecn = if tcp.ecn.is_negotiated() { EcnField::Capable0 } else { EcnField::NotCapable };
         let segment = *first;
         let mut burst = Self {
             header: tcp.segment_header(now, segment.seq, Flags::ACK),
-            ecn,
+            ecn: tcp.ecn.field(),
             push: segment.end() == tcp.send.queue.end(),
             segment,
             unrecorded: 1,

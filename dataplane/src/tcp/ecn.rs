@@ -55,27 +55,72 @@ enum Echo {
     EachMark,
 }
 
+/// How new data is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Data {
+    /// Not as ECN-capable.
+    NotCapable,
+    /// As ECN-capable: all SYNs of both ends have asked for it (RFC 3168 §6.1.1).
+    Capable,
+    /// The same, and the next segment carries CWR: the window was reduced (§6.1.2).
+    CapableAfterReduction,
+}
+
 /// The ECN state of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ecn {
     echo: Echo,
     /// Acknowledgements carry ECE.
     echoing: bool,
-    /// The next segment of new data carries CWR: the window was reduced.
-    pub(super) reduced: bool,
+    data: Data,
 }
 
 impl Ecn {
     /// The state of a connection that has not negotiated ECN.
     pub(super) const fn off() -> Self {
-        Self { echo: Echo::Off, echoing: false, reduced: false }
+        Self { echo: Echo::Off, echoing: false, data: Data::NotCapable }
     }
 
     /// The state of a connection that has negotiated ECN, with DCTCP's echo of each mark if `each_mark` is
     /// set.
     pub(super) const fn negotiated(each_mark: bool) -> Self {
         let echo = if each_mark { Echo::EachMark } else { Echo::UntilAnswered };
-        Self { echo, ..Self::off() }
+        Self { echo, data: Data::Capable, ..Self::off() }
+    }
+
+    /// Has data sent as not ECN-capable, while marks of the peer's are echoed: one of the SYNs did not ask
+    /// for ECN, as those that are sent again do not (RFC 3168 §6.1.1).
+    pub(super) const fn echo_only(&mut self) {
+        self.data = Data::NotCapable;
+    }
+
+    /// The ECN field of new data.
+    pub(super) const fn field(self) -> EcnField {
+        match self.data {
+            Data::NotCapable => EcnField::NotCapable,
+            Data::Capable | Data::CapableAfterReduction => EcnField::Capable0,
+        }
+    }
+
+    /// Records that the window was reduced: the next segment of new data says so.
+    pub(super) const fn on_reduction(&mut self) {
+        if let Data::Capable = self.data {
+            self.data = Data::CapableAfterReduction;
+        }
+    }
+
+    /// Whether the next segment of new data carries CWR.
+    pub(super) const fn owes_cwr(self) -> bool {
+        matches!(self.data, Data::CapableAfterReduction)
+    }
+
+    /// Records that a segment of new data leaves. Returns true if it carries CWR.
+    pub(super) const fn take_cwr(&mut self) -> bool {
+        let owed = self.owes_cwr();
+        if owed {
+            self.data = Data::Capable;
+        }
+        owed
     }
 
     /// Whether both ends take part.

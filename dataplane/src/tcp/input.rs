@@ -404,6 +404,9 @@ impl Connection {
             self.owe_ack();
             return Ok(Changes::empty());
         }
+        if !header.flags.contains(Flags::ECE | Flags::CWR) {
+            self.ecn.echo_only();
+        }
         // The peer has not received our SYN.
         self.send.handshake.syn_owed = true;
         Err(Refusal::Duplicate)

@@ -155,7 +155,7 @@ impl<'c> LossRepair<'c> {
         self.recovery.tail_probe = None;
         self.timers.clear(Timer::Probe);
         self.recovery.on_reduction(self.send.una, self.send.queue.nxt());
-        self.ecn.reduced = self.ecn.is_negotiated();
+        self.ecn.on_reduction();
         self.counters.fast_retransmits += 1;
     }
 
@@ -187,7 +187,7 @@ impl<'c> LossRepair<'c> {
                 Verdict::Keep
             }
         });
-        self.ecn.reduced = self.ecn.is_negotiated();
+        self.ecn.on_reduction();
         self.recovery.phase = Phase::Timeout { frto };
         self.recovery.duplicate_acks = 0;
         self.recovery.tail_probe = None;

@@ -312,8 +312,8 @@ impl Connection {
             prr.on_sent(segment.octets);
         }
         // RFC 3168 §6.1.5: a retransmission is not sent as ECN-capable. §6.1.2: new data reports a reduction.
-        let ecn = if self.ecn.is_negotiated() && !again { EcnField::Capable0 } else { EcnField::NotCapable };
-        if ecn == EcnField::Capable0 && core::mem::take(&mut self.ecn.reduced) {
+        let ecn = if again { EcnField::NotCapable } else { self.ecn.field() };
+        if !again && self.ecn.take_cwr() {
             flags |= Flags::CWR;
         }
         let mut header = self.header(now, segment.seq, flags);

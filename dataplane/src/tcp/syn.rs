@@ -82,11 +82,12 @@ impl Connection {
         self.congestion = Congestion::new(self.config.behaviour.congestion, self.path.emss_octets());
     }
 
-    /// RFC 3168 §6.1.1: a SYN requests ECN with ECE and CWR, the SYN-ACK accepts it with ECE only.
+    /// RFC 3168 §6.1.1: a SYN requests ECN with ECE and CWR, the SYN-ACK accepts it with ECE only: a request
+    /// of before, perhaps, whose answer is late or had to be sent again.
     fn negotiate_ecn(&mut self, flags: Flags) {
         let requested = flags & (Flags::ECE | Flags::CWR);
         let agreed = if flags.contains(Flags::ACK) {
-            requested == Flags::ECE && self.requests_ecn()
+            requested == Flags::ECE && self.config.behaviour.requests_ecn()
         } else {
             requested == Flags::ECE | Flags::CWR && self.config.behaviour.accepts_ecn()
         };
@@ -95,6 +96,9 @@ impl Connection {
         } else {
             Ecn::off()
         };
+        if flags.contains(Flags::ACK) && !self.requests_ecn() {
+            self.ecn.echo_only();
+        }
     }
 
     /// A retransmitted SYN does not request ECN, because old middleboxes drop such SYNs (§6.1.1.1).

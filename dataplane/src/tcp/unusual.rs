@@ -89,7 +89,7 @@ impl Unusual {
             | bit(Self::UNSETTLED, recovery.may_be_undone() || timers.is_set(Timer::Reorder))
             | bit(Self::PROBE_OWED, recovery.tail_probe_owed || probe.owed)
             | bit(Self::ECHO_OWED, ack.has_ce_change())
-            | bit(Self::REDUCTION_OWED, ecn.reduced)
+            | bit(Self::REDUCTION_OWED, ecn.owes_cwr())
             | *unusual & Self::AWAITS_PATH
     }
 }
