@@ -217,8 +217,8 @@ impl<'c, P: SendPayload, F> Acknowledgement<'c, P, F> {
             selective.blocks.clear();
         }
         let same_window = send.scaled(header.window) == send.window_octets;
-        let duplicate =
-            ack == self.una && carries_nothing && same_window && send.queue.in_flight_octets() > 0;
+        let repeats = ack == self.una && carries_nothing && same_window;
+        let duplicate = repeats && send.queue.in_flight_octets() > 0;
         let kind = AckKind { advanced: ack > self.una, duplicate };
         // The window was probed because it was closed over what is in flight.
         let was_overrun = self.tcp.probe.persist_backoff > 0 && send.next() > send.window_end();
@@ -231,7 +231,7 @@ impl<'c, P: SendPayload, F> Acknowledgement<'c, P, F> {
         if kind.advanced {
             self.record_progress(echo);
         }
-        self.judge_tail_probe(ack, &selective, duplicate && !self.delivery.newly_sacked);
+        self.judge_tail_probe(ack, &selective, repeats && !self.delivery.newly_sacked);
         self.count_duplicates(kind);
         LossRepair::of(self.tcp).judge_timeout(self.now, kind, &self.delivery, self.pools);
         // With the FIN all is acknowledged: nothing was refused.
@@ -333,9 +333,10 @@ impl<'c, P: SendPayload, F> Acknowledgement<'c, P, F> {
     }
 
     /// RFC 8985 §7.4: whether the tail was lost. If the probe repaired the loss, no other algorithm sees it,
-    /// so the window is reduced here.
+    /// so the window is reduced here. A bare duplicate is the answer to a probe that came twice, from a peer
+    /// that does not say so, also where nothing is in flight any more.
     fn judge_tail_probe(&mut self, ack: SeqNumber, selective: &Selective, bare_duplicate: bool) {
-        let Connection { recovery, congestion, send, .. } = &mut *self.tcp;
+        let Connection { recovery, congestion, .. } = &mut *self.tcp;
         let Some(probe) = recovery.tail_probe else { return };
         if ack < probe.end {
             return;
@@ -345,7 +346,7 @@ impl<'c, P: SendPayload, F> Acknowledgement<'c, P, F> {
             recovery.tail_probe = None;
         } else if ack > probe.end {
             recovery.tail_probe = None;
-            congestion.on_congestion(self.now, send.flight_octets(), Signal::Loss);
+            congestion.on_congestion(self.now, self.flight_octets, Signal::Loss);
             congestion.on_recovered(self.now);
         } else if bare_duplicate {
             recovery.tail_probe = None;
