@@ -150,6 +150,8 @@ impl<'c> LossRepair<'c> {
             let signal = Signal::Loss;
             self.congestion.on_congestion(now, self.send.flight_octets(), signal);
             self.recovery.answer_marks(self.send.una, self.send.queue.nxt());
+        } else {
+            self.congestion.on_recovery();
         }
         self.recovery.phase = Phase::Fast(Prr::new(outstanding_octets));
         self.recovery.tail_probe = None;

@@ -56,6 +56,10 @@ pub trait CongestionControl {
     /// [`set_window`](Self::set_window) until [`on_recovered`](Self::on_recovered).
     fn on_congestion(&mut self, now: Instant, flight_octets: u32, signal: Signal);
 
+    /// Loss recovery begins in a round trip in which a mark was answered: the threshold stays, and the loss
+    /// recovery sets the window as after [`Signal::Loss`].
+    fn on_recovery(&mut self);
+
     /// Sets the window that proportional rate reduction computes during recovery (RFC 9937).
     fn set_window(&mut self, octets: u32);
 

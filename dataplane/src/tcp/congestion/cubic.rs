@@ -168,6 +168,10 @@ impl CongestionControl for Cubic {
         self.window.reduce(decreased(flight_octets), signal);
     }
 
+    fn on_recovery(&mut self) {
+        self.window.begin_recovery();
+    }
+
     fn set_window(&mut self, octets: u32) {
         self.window.set(octets);
     }

@@ -87,6 +87,10 @@ impl CongestionControl for Dctcp {
         }
     }
 
+    fn on_recovery(&mut self) {
+        self.reno.on_recovery();
+    }
+
     fn set_window(&mut self, octets: u32) {
         self.reno.set_window(octets);
     }

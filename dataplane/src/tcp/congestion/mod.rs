@@ -127,6 +127,10 @@ impl CongestionControl for Congestion {
         whichever!(self, algorithm => algorithm.on_congestion(now, flight_octets, signal));
     }
 
+    fn on_recovery(&mut self) {
+        whichever!(self, algorithm => algorithm.on_recovery());
+    }
+
     fn set_window(&mut self, octets: u32) {
         whichever!(self, algorithm => algorithm.set_window(octets));
     }

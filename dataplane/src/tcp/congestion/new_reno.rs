@@ -60,6 +60,10 @@ impl CongestionControl for NewReno {
         self.reduce(flight_octets / 2, signal);
     }
 
+    fn on_recovery(&mut self) {
+        self.window.begin_recovery();
+    }
+
     fn set_window(&mut self, octets: u32) {
         self.window.set(octets);
     }

@@ -106,6 +106,11 @@ impl Window {
         }
     }
 
+    /// Begins loss recovery without a reduction.
+    pub(super) const fn begin_recovery(&mut self) {
+        self.recovering = true;
+    }
+
     /// Ends loss recovery (RFC 9937 §6). Returns true if there was one.
     pub(super) fn recovered(&mut self) -> bool {
         let recovering = core::mem::take(&mut self.recovering);
