@@ -9,7 +9,8 @@ pub(crate) const OFFLOAD_HEADER_OCTETS: usize = 10;
 const LINEAR_OCTETS: usize = 128;
 
 // Of linux/virtio_net.h.
-const VIRTIO_NET_HDR_F_NEEDS_CSUM: u8 = 1;
+pub(crate) const VIRTIO_NET_HDR_F_NEEDS_CSUM: u8 = 1;
+pub(crate) const VIRTIO_NET_HDR_F_DATA_VALID: u8 = 2;
 const VIRTIO_NET_HDR_GSO_NONE: u8 = 0;
 const VIRTIO_NET_HDR_GSO_TCPV4: u8 = 1;
 const VIRTIO_NET_HDR_GSO_TCPV6: u8 = 4;
@@ -83,6 +84,12 @@ pub(crate) fn header(octets: usize, offload: Option<&Offload>) -> Option<[u8; OF
 #[inline]
 pub(crate) const fn is_checksum_partial(header: &[u8; OFFLOAD_HEADER_OCTETS]) -> bool {
     header[0] & VIRTIO_NET_HDR_F_NEEDS_CSUM != 0
+}
+
+/// Returns true if the checksum of a received frame with this header was compared with its contents.
+#[inline]
+pub(crate) const fn is_checksum_good(header: &[u8; OFFLOAD_HEADER_OCTETS]) -> bool {
+    header[0] & VIRTIO_NET_HDR_F_DATA_VALID != 0
 }
 
 /// Returns the octets of payload in a segment, if a received frame with this header is several.

@@ -68,6 +68,24 @@ pub enum Checksum {
     Partial,
 }
 
+impl Checksum {
+    /// Returns what the status of a slot and the header before the frame say together.
+    ///
+    /// `TP_STATUS_CSUM_VALID` alone does not say that the checksum is good: kernels before Linux 6.1 set it,
+    /// too, where the NIC has summed up the frame and nobody has compared the sum with anything
+    /// (`CHECKSUM_COMPLETE`). The header says so only of what was compared (`CHECKSUM_UNNECESSARY`).
+    #[inline]
+    const fn of(status: u32, header: &[u8; OFFLOAD_HEADER_OCTETS]) -> Self {
+        if status & TP_STATUS_CSUMNOTREADY != 0 || offload::is_checksum_partial(header) {
+            Self::Partial
+        } else if status & TP_STATUS_CSUM_VALID != 0 && offload::is_checksum_good(header) {
+            Self::Good
+        } else {
+            Self::Unknown
+        }
+    }
+}
+
 /// A frame in the head slot of the receive ring. The slot goes back to the kernel when this is dropped.
 pub struct Received<'a> {
     ring: &'a mut ReceiveRing,
@@ -103,13 +121,7 @@ impl Received<'_> {
     /// Returns what is known of the checksum.
     #[inline]
     pub fn checksum(&self) -> Checksum {
-        if self.status & TP_STATUS_CSUMNOTREADY != 0 || offload::is_checksum_partial(&self.offload_header()) {
-            Checksum::Partial
-        } else if self.status & TP_STATUS_CSUM_VALID != 0 {
-            Checksum::Good
-        } else {
-            Checksum::Unknown
-        }
+        Checksum::of(self.status, &self.offload_header())
     }
 
     /// Returns the bytes of payload in each segment but the last, if the frame is several segments in one: a
@@ -156,5 +168,26 @@ impl core::fmt::Debug for Received<'_> {
             .field("vlan_tci", &self.vlan_tci())
             .field("checksum", &self.checksum())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::offload::{VIRTIO_NET_HDR_F_DATA_VALID, VIRTIO_NET_HDR_F_NEEDS_CSUM};
+
+    /// A sum that the NIC has computed, and nobody has compared, is left to the receiver.
+    #[test]
+    fn a_checksum_is_good_only_if_it_was_compared() {
+        let of = |status, flags| Checksum::of(status, &[flags, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        // `CHECKSUM_UNNECESSARY`; then `CHECKSUM_COMPLETE` of kernels before 6.1, and of those since.
+        assert_eq!(of(TP_STATUS_CSUM_VALID, VIRTIO_NET_HDR_F_DATA_VALID), Checksum::Good);
+        assert_eq!(of(TP_STATUS_CSUM_VALID, 0), Checksum::Unknown);
+        assert_eq!(of(0, 0), Checksum::Unknown);
+        // A frame that leaves through the interface says so in the header alone.
+        assert_eq!(of(0, VIRTIO_NET_HDR_F_DATA_VALID), Checksum::Unknown);
+        assert_eq!(of(TP_STATUS_CSUMNOTREADY, VIRTIO_NET_HDR_F_NEEDS_CSUM), Checksum::Partial);
+        assert_eq!(of(0, VIRTIO_NET_HDR_F_NEEDS_CSUM), Checksum::Partial);
+        assert_eq!(of(TP_STATUS_CSUMNOTREADY, 0), Checksum::Partial);
     }
 }
