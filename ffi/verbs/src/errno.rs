@@ -23,6 +23,7 @@ impl Errno {
     pub(crate) const NO_ADDRESS: Self = Self(libc::EADDRNOTAVAIL);
     pub(crate) const TIMED_OUT: Self = Self(libc::ETIMEDOUT);
     pub(crate) const REFUSED: Self = Self(libc::ECONNREFUSED);
+    pub(crate) const RESET: Self = Self(libc::ECONNRESET);
     pub(crate) const UNREACHABLE: Self = Self(libc::ENETUNREACH);
     pub(crate) const FAULT: Self = Self(libc::EFAULT);
     pub(crate) const NO_ENTRY: Self = Self(libc::ENOENT);
@@ -131,7 +132,7 @@ impl From<&ConnectError> for Errno {
             ConnectError::TimedOut | ConnectError::Unanswered { .. } => Self::TIMED_OUT,
             ConnectError::NoRoute => Self::UNREACHABLE,
             ConnectError::Unreachable => Self(libc::EHOSTUNREACH),
-            ConnectError::Closed(_) => Self(libc::ECONNRESET),
+            ConnectError::Closed(_) => Self::RESET,
             ConnectError::NoPort | ConnectError::NoAddress | ConnectError::OtherCore { .. } => {
                 Self::NO_ADDRESS
             }

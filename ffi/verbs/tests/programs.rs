@@ -121,6 +121,11 @@ fn a_killed_program_is_missed_by_its_peer() {
     play("killed");
 }
 
+#[test]
+fn a_peer_that_leaves_without_an_answer_has_rejected() {
+    play("strangers");
+}
+
 /// A program that loads the libraries by name finds these functions; other libraries are found where the
 /// program says.
 #[test]

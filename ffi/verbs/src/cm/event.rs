@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use warpline::cm::EventKind;
-use warpline::{ReadDepths, limits};
+use warpline::{CloseReason, ConnectError, ReadDepths, StartupFault, limits};
 
 use super::channel::{Channel, EventQueue, Waiting};
 use super::id::{self, IdState};
@@ -54,6 +54,17 @@ impl Said {
         Self { status: -errno.number(), ..Self::new(event) }
     }
 
+    /// Returns what is said of a connection that did not come about. A peer that closes or resets before its
+    /// Reply has rejected it: programs know this from the kernel (siw, `cma_iw_handler`).
+    fn not_connected(error: &ConnectError) -> Self {
+        match error {
+            ConnectError::Closed(CloseReason::Reset) | ConnectError::Startup(StartupFault::Closed) => {
+                Self::failed(RDMA_CM_EVENT_REJECTED, Errno::RESET)
+            }
+            error => Self::failed(RDMA_CM_EVENT_CONNECT_ERROR, Errno::from(error)),
+        }
+    }
+
     /// Returns the parameters; `private_data` is to stay where it is.
     fn parameters(&self) -> rdma_conn_param {
         let depth = |depth: u16| depth.min(u8::MAX.into()) as u8;
@@ -85,7 +96,7 @@ fn hand_out(waiting: Waiting) -> Result<Option<*mut rdma_cm_event>, Errno> {
             Said { private_data, ..Said::failed(RDMA_CM_EVENT_REJECTED, Errno::REFUSED) }
         }
         EventKind::Unreachable(error) => Said::failed(RDMA_CM_EVENT_UNREACHABLE, Errno::from(&error)),
-        EventKind::ConnectError(error) => Said::failed(RDMA_CM_EVENT_CONNECT_ERROR, Errno::from(&error)),
+        EventKind::ConnectError(error) => Said::not_connected(&error),
         EventKind::AcceptError(_) => Said::failed(RDMA_CM_EVENT_CONNECT_ERROR, Errno::IO),
         EventKind::Disconnected => Said::new(RDMA_CM_EVENT_DISCONNECTED),
         EventKind::TimewaitExit => Said::new(RDMA_CM_EVENT_TIMEWAIT_EXIT),
@@ -151,15 +162,18 @@ pub(crate) fn wait(queue: &EventQueue) -> Result<*mut rdma_cm_event, Errno> {
     }
 }
 
-/// Returns what an event says of a call that waited for it.
+/// Returns what an event says of a call that waited for it: that the peer refused, however it rejected the
+/// connection, as librdmacm does.
 ///
 /// # Safety
 ///
 /// It is an event that is not acknowledged.
 pub(crate) unsafe fn outcome(event: *mut rdma_cm_event) -> Result<(), Errno> {
     // SAFETY: the caller's promise.
-    match unsafe { (*event).status } {
+    let (kind, status) = unsafe { ((*event).event, (*event).status) };
+    match status {
         0 => Ok(()),
+        _ if kind == RDMA_CM_EVENT_REJECTED => Err(Errno::REFUSED),
         status => Err(Errno::of(-status)),
     }
 }
