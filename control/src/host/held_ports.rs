@@ -314,7 +314,8 @@ impl HeldPorts {
 }
 
 /// Returns true if no program listens at `address`. The socket does not listen, so a program that begins to
-/// do so meanwhile and sets SO_REUSEADDR is not in its way.
+/// do so meanwhile and sets SO_REUSEADDR finds the port free, and so does one that
+/// [holds](PortShadow::hold) it. A port that this process may not bind counts as somebody's: nothing tells.
 fn is_free(address: SocketAddr) -> bool {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let bound = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None).and_then(|socket| {
@@ -338,6 +339,9 @@ fn refused(port: u16, error: &PacketError) -> ListenError {
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, TcpListener};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+    use std::time::Duration;
 
     use super::*;
     use crate::vocabulary::stream::TcpListenConfig;
@@ -391,6 +395,30 @@ mod tests {
         assert!(!ports.is_nobodys((LOOPBACK, own.port).into()));
         assert!(!ports.is_nobodys((LOOPBACK, ports.of_active_opens().1).into()));
         assert!(!ports.is_nobodys(([127, 0, 0, 2], own.port).into()), "that of another");
+    }
+
+    /// Who looks whether a port is anybody's keeps no other program from holding it.
+    #[test]
+    fn a_look_at_a_port_leaves_it_free() {
+        const TIMES: usize = 2000;
+        // Of an address that nothing else here has.
+        let port = TcpListener::bind(("127.0.77.1", 0)).unwrap().local_addr().unwrap();
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let looking = scope.spawn(|| {
+                let mut looks = 0;
+                while !over.load(Ordering::Relaxed) {
+                    is_free(port);
+                    looks += 1;
+                    // Else it is stopped with the port in hand where processors are scarce.
+                    thread::sleep(Duration::from_micros(20));
+                }
+                looks
+            });
+            let refused = (0..TIMES).find_map(|_| PortShadow::hold(port).err());
+            over.store(true, Ordering::Relaxed);
+            assert!(refused.is_none(), "{refused:?} after {} looks", looking.join().unwrap());
+        });
     }
 
     /// A port that was found for a listener is held until that does without it.

@@ -3,6 +3,8 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::thread;
+use std::time::Duration;
 
 use crate::error::PacketError;
 use crate::filter::Filter;
@@ -14,6 +16,10 @@ const LEAST_HOPS: libc::c_int = 255;
 
 /// Connections that could wait: the kernel takes none.
 const BACKLOG: libc::c_int = 1;
+
+/// How often a port is tried whose owner may have it for a moment only, and how long it has between.
+const ATTEMPTS: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Holds a TCP port at an address of the kernel's, for connections that this process has by a packet socket.
 ///
@@ -30,20 +36,22 @@ pub struct PortShadow {
 }
 
 impl PortShadow {
-    /// Holds the port of `address`, which is an address of the kernel's; for port 0 a free one.
+    /// Holds the port of `address`, which is an address of the kernel's; for port 0 a free one. A port that
+    /// another program is only looking at is waited for, for some 50 ms.
     ///
     /// # Errors
     ///
     /// [`PacketError::PortInUse`]; or that of the system call.
     pub fn hold(address: SocketAddr) -> Result<Self, PacketError> {
-        let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-        // SAFETY: takes numbers only.
-        let socket = unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
-        if socket < 0 {
-            return Err(PacketError::last("open a socket to hold a port"));
-        }
-        // SAFETY: the call has made the descriptor, which nothing else owns.
-        let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+        Self::hold_by(bind_soon, address)
+    }
+
+    /// Holds the port of `address`, to which `bind` binds the socket.
+    fn hold_by(
+        bind: fn(&OwnedFd, SocketAddr) -> Result<(), PacketError>,
+        address: SocketAddr,
+    ) -> Result<Self, PacketError> {
+        let socket = tcp_socket(address)?;
         let (level, option) = match address {
             SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MINTTL),
             SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT),
@@ -64,6 +72,41 @@ impl PortShadow {
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
+}
+
+fn tcp_socket(address: SocketAddr) -> Result<OwnedFd, PacketError> {
+    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    // SAFETY: takes numbers only.
+    let socket = unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
+    if socket < 0 {
+        return Err(PacketError::last("open a socket to hold a port"));
+    }
+    // SAFETY: the call has made the descriptor, which nothing else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(socket) })
+}
+
+/// Binds the socket, at once or when those have let go of the port who only look whether it is free.
+///
+/// The socket does not share its port (`SO_REUSEADDR`): it would get one on which the kernel still has
+/// connections, whose segments are not for this process.
+fn bind_soon(socket: &OwnedFd, address: SocketAddr) -> Result<(), PacketError> {
+    for _ in 1..ATTEMPTS {
+        match bind(socket, address) {
+            Err(PacketError::PortInUse { .. }) if is_shared(address) => thread::sleep(PAUSE),
+            outcome => return outcome,
+        }
+    }
+    bind(socket, address)
+}
+
+/// Returns true if nobody listens at the port of `address`, and who has it shares it: such as a program that
+/// looks whether it is free.
+fn is_shared(address: SocketAddr) -> bool {
+    tcp_socket(address).is_ok_and(|socket| {
+        let step = "share a port";
+        options::set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1, step).is_ok()
+            && bind(&socket, address).is_ok()
+    })
 }
 
 fn in_use_or(address: SocketAddr, step: &'static str) -> PacketError {
@@ -157,5 +200,6 @@ pub fn hold_row(addresses: &[IpAddr], count: u16, least: u16) -> Result<(u16, Ve
 fn hold_from(addresses: &[IpAddr], first: u16, count: u16) -> Result<Vec<PortShadow>, PacketError> {
     let ports = (first..=u16::MAX).take(count.into());
     let all = ports.flat_map(|port| addresses.iter().map(move |address| SocketAddr::new(*address, port)));
-    all.map(PortShadow::hold).collect()
+    // Those after a port in use may be as good: it is not waited for.
+    all.map(|address| PortShadow::hold_by(bind, address)).collect()
 }

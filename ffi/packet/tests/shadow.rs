@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use common::frames::{Segment, TCP, parse_ip};
 use common::{config, in_namespace, make_veth, next, open, send};
 use packet::{PacketError, PacketSocket, PortShadow, hold_row};
+use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::{AddressFamily, SocketType, bind, socket};
 
 const NEAR: [&str; 2] = ["198.18.0.2", "fd00::2"];
 const FAR: [&str; 2] = ["198.18.0.1", "fd00::1"];
@@ -110,6 +112,40 @@ fn a_port_that_is_held_is_in_use() {
         }
         let error = PortShadow::hold("198.18.0.99:1".parse().unwrap()).unwrap_err();
         assert!(error.to_string().starts_with("cannot hold a port"), "{error}");
+    });
+}
+
+/// Who looks whether a port is free has it for a moment, and shares it: that is waited for.
+#[test]
+fn a_port_that_others_look_at_is_held() {
+    in_namespace(|| {
+        make_veth();
+        // Processes that other tests start have no copies of these sockets.
+        // SAFETY: takes a number only; this thread and those that it starts have descriptors of their own.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_FILES) }, 0);
+        for far in FAR {
+            let far = SocketAddr::new(far.parse().unwrap(), HELD);
+            let family = if far.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+            let look = || {
+                let socket = socket(family, SocketType::STREAM, None).unwrap();
+                set_socket_reuseaddr(&socket, true).unwrap();
+                bind(&socket, &far).unwrap();
+                socket
+            };
+            let socket = look();
+            let looking = thread::spawn(move || {
+                thread::sleep(Duration::from_millis(3));
+                drop(socket);
+            });
+            let shadow = PortShadow::hold(far).unwrap();
+            looking.join().unwrap();
+            assert_eq!(shadow.address(), far);
+            drop(shadow);
+            // One that keeps the port has it.
+            let _socket = look();
+            let error = PortShadow::hold(far).unwrap_err();
+            assert!(matches!(error, PacketError::PortInUse { address } if address == far), "{error}");
+        }
     });
 }
 
