@@ -129,7 +129,8 @@ impl Device {
         self.context.event_fd()
     }
 
-    /// Asynchronous events that were lost because those before them were not taken.
+    /// Asynchronous events that were lost because those before them were not taken. Queue pairs
+    /// [say the same](crate::QueuePairControl::end_events) of their ends.
     pub fn events_lost(&self) -> u64 {
         self.context.events.lost()
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use warpline_dataplane::memory::ProtectionDomainId;
+use warpline_dataplane::qp::async_event::AsyncEvent;
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRings, QpState, SharedQp};
 use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
@@ -124,6 +125,12 @@ impl QueuePairControl {
     /// Returns the error that ended its stream, if one did.
     pub fn error(&self) -> Option<StreamError> {
         self.shared.error()
+    }
+
+    /// Returns the events of its end that have come so far: of its failure, and that its last receive is
+    /// complete. For applications whose [events were lost](crate::Device::events_lost).
+    pub fn end_events(&self) -> impl Iterator<Item = AsyncEvent> + use<> {
+        self.shared.end_events()
     }
 
     /// Returns true if its sends are reported to `completions`.

@@ -156,6 +156,18 @@ impl AsyncEvent {
             Blame::Fatal => Self::QpFatal { qp, error },
         }
     }
+
+    /// Whether it is about a queue pair.
+    const fn is_of_queue_pair(&self) -> bool {
+        matches!(
+            self,
+            Self::CommunicationEstablished { .. }
+                | Self::QpFatal { .. }
+                | Self::QpRequestError { .. }
+                | Self::QpAccessError { .. }
+                | Self::LastReceiveReached { .. }
+        )
+    }
 }
 
 /// The asynchronous events of a device that are not dequeued yet.
@@ -181,15 +193,18 @@ impl AsyncEvents {
         self.entries.is_empty()
     }
 
-    /// Events lost because the queue was full. The states of queue pairs and queues show the same.
+    /// Events lost because the queue was full. Queue pairs
+    /// [say the same](super::shared::SharedQp::end_events) of their ends.
     pub fn lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
+        // After what a queue pair says of its end, which was there before the event was lost.
+        self.lost.load(Ordering::Acquire)
     }
 
     /// Reports an event.
     pub fn report(&self, event: AsyncEvent) {
-        if self.entries.push(event).is_err() {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+        let is_full = event.is_of_queue_pair() && self.entries.len() >= limits::ASYNC_EVENTS_OF_QUEUE_PAIRS;
+        if is_full || self.entries.push(event).is_err() {
+            self.lost.fetch_add(1, Ordering::Release);
         }
         if let Some(notify) = &self.notify {
             notify.notify();

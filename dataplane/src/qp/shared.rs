@@ -308,11 +308,24 @@ impl SharedQp {
     pub fn set_error(&self, error: StreamError) {
         if self.error().is_none() {
             self.error.store(OneWord(Some(error)));
-            // The application that aborts a connection needs no event.
-            if error != StreamError::Tcp(CloseReason::Aborted) {
-                self.report(AsyncEvent::of_failure(self.number, error));
+            if let Some(event) = self.failure_event() {
+                self.report(event);
             }
         }
+    }
+
+    /// The event of its failure, if it has failed. The application that aborts a connection needs none.
+    fn failure_event(&self) -> Option<AsyncEvent> {
+        let error = self.error().filter(|error| *error != StreamError::Tcp(CloseReason::Aborted))?;
+        Some(AsyncEvent::of_failure(self.number, error))
+    }
+
+    /// The events of its end that have come so far: of its failure, and that its last receive is complete.
+    /// They may have been [lost](AsyncEvents::lost).
+    pub fn end_events(&self) -> impl Iterator<Item = AsyncEvent> + use<> {
+        let last = self.last_receive_reported.load(Ordering::Relaxed);
+        let last = last.then_some(AsyncEvent::LastReceiveReached { qp: self.number });
+        self.failure_event().into_iter().chain(last)
     }
 
     /// Reports an asynchronous event.

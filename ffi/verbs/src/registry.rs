@@ -1,11 +1,15 @@
 //! The device while it runs, and programs' objects by the numbers that it knows them by, for its events.
 
 use std::collections::HashMap;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use warpline::cm::{EventChannel, EventKind, IdNumber};
 use warpline::{CqNumber, Device, QpNumber, SharedQueuePair, SrqNumber, Turns};
 
+use crate::abi::{
+    IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_QP_LAST_WQE_REACHED, IBV_EVENT_QP_REQ_ERR,
+};
 use crate::polled::PolledQueue;
 
 /// A device with what programs have made on it.
@@ -35,7 +39,27 @@ pub(crate) trait ReportsConnections: Send + Sync {
 /// A queue pair that events and connections may be about.
 pub(crate) struct ListedQueuePair {
     pub(crate) queue_pair: SharedQueuePair,
-    pub(crate) reports: Arc<dyn Reports>,
+    reports: Arc<dyn Reports>,
+    /// The program has got the event of its failure, and that of its last receive.
+    told: [bool; 2],
+}
+
+impl ListedQueuePair {
+    pub(crate) fn new(queue_pair: SharedQueuePair, reports: Arc<dyn Reports>) -> Self {
+        Self { queue_pair, reports, told: [false; 2] }
+    }
+
+    /// Brings an event to the program: each of its end once.
+    pub(crate) fn report(&mut self, kind: u32) {
+        let told = match kind {
+            IBV_EVENT_QP_FATAL | IBV_EVENT_QP_REQ_ERR | IBV_EVENT_QP_ACCESS_ERR => &mut self.told[0],
+            IBV_EVENT_QP_LAST_WQE_REACHED => &mut self.told[1],
+            _ => &mut false,
+        };
+        if !mem::replace(told, true) {
+            self.reports.report(kind);
+        }
+    }
 }
 
 /// Objects by number. What is destroyed is removed first, so no event reaches it.

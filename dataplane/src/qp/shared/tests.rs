@@ -495,21 +495,38 @@ fn events_say_what_ended_a_queue_pair() {
     assert_eq!(events.dequeue(), Some(AsyncEvent::QpAccessError { qp: QpNumber(7), error }));
     assert_eq!(events.dequeue(), Some(AsyncEvent::LastReceiveReached { qp: QpNumber(7) }));
     assert_eq!(events.dequeue(), None);
+    let said = [AsyncEvent::QpAccessError { qp: QpNumber(7), error }, last_receive()];
+    assert_eq!(qp.end_events().collect::<Vec<_>>(), said);
     // An end that resets its connection needs no event for it.
     let (qp, _, events) = sharing(1, 1);
     qp.set_error(StreamError::Tcp(CloseReason::Aborted));
     assert!(events.is_empty());
+    assert_eq!(qp.end_events().count(), 0);
 }
 
+/// Queue pairs leave room for what only an event says; what they say themselves, they say still.
 #[test]
 fn events_beyond_the_bound_are_counted() {
-    let (qp, _, events) = sharing(1, 1);
-    let event = AsyncEvent::LastReceiveReached { qp: QpNumber(7) };
-    for _ in 0..limits::ASYNC_EVENTS + 3 {
-        qp.report(event);
+    let (qp, srq, events) = sharing(1, 1);
+    for _ in 0..limits::ASYNC_EVENTS_OF_QUEUE_PAIRS + 2 {
+        qp.report(last_receive());
     }
+    qp.receives_are_flushed();
     assert_eq!(events.lost(), 3);
-    assert_eq!(core::iter::from_fn(|| events.dequeue()).count(), limits::ASYNC_EVENTS);
+    assert_eq!(qp.end_events().collect::<Vec<_>>(), [last_receive()]);
+    let others = limits::ASYNC_EVENTS - limits::ASYNC_EVENTS_OF_QUEUE_PAIRS;
+    for _ in 0..=others {
+        srq.arm_limit(1);
+    }
+    assert_eq!(events.lost(), 4);
+    let found: Vec<_> = core::iter::from_fn(|| events.dequeue()).collect();
+    let (of_queue_pairs, of_queues) = found.split_at(limits::ASYNC_EVENTS_OF_QUEUE_PAIRS);
+    assert!(of_queue_pairs.iter().all(|event| *event == last_receive()));
+    assert_eq!(of_queues, vec![AsyncEvent::SharedReceiveLimit { srq: SrqNumber(1) }; others]);
+}
+
+fn last_receive() -> AsyncEvent {
+    AsyncEvent::LastReceiveReached { qp: QpNumber(7) }
 }
 
 /// A queue pair of a device with several cores rings at its home, which also fills its completion queue; one

@@ -281,7 +281,7 @@ pub(crate) unsafe fn create(
     };
     let qp: *mut ibv_qp = Object::hand_out(extended, inner).cast();
     let _ = state.pointer.set(qp.expose_provenance());
-    let listed = ListedQueuePair { queue_pair: state.queue_pair.clone(), reports: state };
+    let listed = ListedQueuePair::new(state.queue_pair.clone(), state);
     running()?.registry.lock().queue_pairs.insert(number, listed);
     Ok(qp)
 }
