@@ -440,8 +440,8 @@ impl Connection {
         self.receive.queue.clear(&mut pools.held);
     }
 
-    /// Records that octets which have arrived in order will not reach the user: the connection, which is about
-    /// to be reset, counts as aborted even if both ends have finished it.
+    /// Records that octets which have arrived in order will not reach the user: the connection, which is to
+    /// be reset, counts as aborted even if both ends have finished it.
     pub fn lose_received(&mut self) {
         if self.state == State::Closed && self.close_reason == CloseReason::Finished {
             self.close_reason = CloseReason::Aborted;
