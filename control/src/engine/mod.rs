@@ -161,11 +161,11 @@ impl Engine {
                 let created = step.queue_pairs.create(parts);
                 step.out.reply(reply, created);
             }
-            Request::DestroyQp { qp, reply } => {
+            Request::DestroyQp { qp, fence, reply } => {
                 connections.give_up(&mut step, qp);
                 let connection = step.queue_pairs.connection_of(qp);
                 let closing = connection.is_some_and(|id| connections.is_finishing(id));
-                if !step.queue_pairs.destroy(now, step.out, qp, closing, reply) {
+                if !step.queue_pairs.destroy(now, step.out, qp, closing, fence, reply) {
                     on_destroyed(&mut step, qp);
                 }
             }

@@ -11,7 +11,7 @@ use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::ring::{Command, ConnectionId, FlowKey, FullOperation};
 use warpline_dataplane::tcp::{CloseReason, PeerTimeouts};
-use warpline_dataplane::time::{Instant, SECOND};
+use warpline_dataplane::time::{Instant, MILLISECOND, SECOND};
 
 use super::deadlines::Deadlines;
 use super::holdings::Holdings;
@@ -26,10 +26,13 @@ use crate::vocabulary::queue_pair::{CreateError, QpConfig, RnrPolicy};
 /// How long a connection that this end has finished may take to close before it is reset.
 pub(super) const LINGER_NS: u64 = 5 * SECOND;
 
+/// The same where the owner of the queue pair waits for its end: a few round trips, and a peer's thread.
+pub(super) const FENCE_NS: u64 = 50 * MILLISECOND;
+
 /// How far the removal of a queue pair without an owner has come.
 enum Removal {
-    /// Its connection is being closed in an orderly way; at this time the queue pair is removed anyway.
-    AfterClose(Instant),
+    /// Its connection is being closed in an orderly way; at the time `by` the queue pair is removed anyway.
+    AfterClose { by: Instant, reply: Option<Reply<()>> },
     /// The core has been asked to remove it.
     Requested(Option<Reply<()>>),
 }
@@ -365,13 +368,15 @@ impl QueuePairs {
 
     /// Removes a queue pair whose owner has dropped it. `closing` says that its connection ends by itself in
     /// an orderly way: what was posted before the FIN is then still delivered, and the buffers stay
-    /// registered as long. Returns false if it is gone at once: its core is no longer polled.
+    /// registered as long. With `fence` the owner waits for that, not for long: no work request uses memory
+    /// once it has the reply. Returns false if it is gone at once: its core is no longer polled.
     pub(super) fn destroy(
         &mut self,
         now: Instant,
         out: &mut Outbox,
         number: QpNumber,
         closing: bool,
+        fence: bool,
         reply: Reply<()>,
     ) -> bool {
         let Some(qp) = self.entries.get_mut(&number) else { return true };
@@ -379,9 +384,14 @@ impl QueuePairs {
         // The core sends the Terminate of a stream that has failed, and needs nothing of the queue pair for
         // that.
         let removal = if closing && !qp.shared.state().is_over() {
-            out.reply(reply, ());
-            self.deadlines.change(number, Instant::NEVER, now + LINGER_NS);
-            Removal::AfterClose(now + LINGER_NS)
+            let by = now + if fence { FENCE_NS } else { LINGER_NS };
+            self.deadlines.change(number, Instant::NEVER, by);
+            if fence {
+                Removal::AfterClose { by, reply: Some(reply) }
+            } else {
+                out.reply(reply, ());
+                Removal::AfterClose { by, reply: None }
+            }
         } else {
             is_left = qp.destroy(out);
             if !is_left {
@@ -437,9 +447,10 @@ impl QueuePairs {
     /// owner has dropped it.
     fn remove_after_close(&mut self, out: &mut Outbox, number: QpNumber) {
         let Some(removal) = self.removals.get_mut(&number) else { return };
-        if let Removal::AfterClose(at) = *removal {
-            *removal = Removal::Requested(None);
-            self.deadlines.change(number, at, Instant::NEVER);
+        if let Removal::AfterClose { by, reply } = removal {
+            let by = *by;
+            *removal = Removal::Requested(reply.take());
+            self.deadlines.change(number, by, Instant::NEVER);
             if let Some(qp) = self.entries.get_mut(&number) {
                 qp.destroy(out);
             }

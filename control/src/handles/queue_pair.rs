@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use warpline_dataplane::memory::ProtectionDomainId;
@@ -52,6 +53,8 @@ pub struct QueuePairControl {
     pub(crate) shared: Arc<SharedQp>,
     status: Arc<ConnectionStatus>,
     context: Arc<DeviceContext>,
+    /// Its drop waits until no work request uses memory.
+    fenced: AtomicBool,
 }
 
 const _: () = {
@@ -71,7 +74,12 @@ impl QueuePair {
     ) -> Result<Self, CreateError> {
         let NewQueuePair { shared, status } =
             context.ask(|reply| Request::CreateQp { pd, config, completions, receives, reply })??;
-        let control = Arc::new(QueuePairControl { shared: shared.clone(), status, context });
+        let control = Arc::new(QueuePairControl {
+            shared: shared.clone(),
+            status,
+            context,
+            fenced: AtomicBool::new(false),
+        });
         Ok(Self { shared, control, one_poster: PhantomData })
     }
 
@@ -91,7 +99,17 @@ impl Deref for QueuePair {
 
 impl QueuePairControl {
     /// How long a drop waits until the core has forgotten the queue pair.
-    const DROP_WAIT: Duration = Duration::from_millis(100);
+    const DROP_WAIT: Duration = Duration::from_millis(200);
+
+    /// Has the drop of the queue pair wait until none of its work requests uses memory any more, also where
+    /// its connection ends in an orderly way: verbs promise that of a queue pair that is destroyed, and whose
+    /// owner gives the memory to others while it stays registered. The peer has some 50 milliseconds to
+    /// finish; after that what it sends is dropped, or the connection is reset if it lacks something of ours.
+    ///
+    /// It does not wait where this thread may be the one that has to poll.
+    pub fn fence_drop(&self) {
+        self.fenced.store(true, Ordering::Relaxed);
+    }
 
     pub(crate) fn status(&self) -> Arc<ConnectionStatus> {
         self.status.clone()
@@ -237,7 +255,8 @@ impl Drop for QueuePairControl {
     fn drop(&mut self) {
         let qp = self.number();
         // Without a core there is nothing to wait for; with a slow one, control goes on alone.
-        if let Ok(done) = self.context.begin(|reply| Request::DestroyQp { qp, reply }) {
+        let fence = self.fenced.load(Ordering::Relaxed);
+        if let Ok(done) = self.context.begin(|reply| Request::DestroyQp { qp, fence, reply }) {
             self.context.wait_briefly(&done, Self::DROP_WAIT);
         }
     }

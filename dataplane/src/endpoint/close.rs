@@ -247,13 +247,18 @@ impl<F: Frame> Endpoint<'_, F> {
         self.leave_backlog();
     }
 
-    /// Makes a connection that owes the peer a Terminate independent of its queue pair, which is about to be
-    /// destroyed. Returns false, and changes nothing that TCP sends, if it owes none, or if it has sent more
-    /// octets than may be kept.
+    /// Makes a connection that owes the peer a Terminate, or nothing at all, independent of its queue pair,
+    /// which is about to be destroyed. Returns false, and changes nothing that TCP sends, if it owes anything
+    /// else, or has sent more octets than may be kept.
     ///
     /// [`begin_to_linger`](Self::begin_to_linger) completes this, once the queue pair is unbound.
     // Requirements: RDMAP-5.4-01, RDMAP-6.2.1-03
     pub(super) fn prepare_to_linger(&mut self) -> bool {
+        if self.connection.tcp.state() == tcp::State::FinWait2 {
+            // The peer has everything, the FIN too.
+            self.connection.abort_timer.abort_within(self.now, limits::TERMINATE_LINGER_NS);
+            return true;
+        }
         let Some(owed) = self.rdmap().and_then(|stream| OwedOctets::of(&stream)) else { return false };
         let Some(octets) = owed.build(self.payload()) else { return false };
         let (connection, context) = (&mut *self.connection, &mut *self.context);

@@ -682,7 +682,11 @@ fn no_read_waits_for_a_peer_that_had_finished() {
             ..FullOperation::new(true)
         };
         let finish = |peer: &mut RawPeer, ack| peer.send(Flags::FIN | Flags::ACK, PEER_ISS + 1, ack, &[]);
-        let mut target = Target::prepared(operation, &[], |peer, ack| if is_early { finish(peer, ack) });
+        let mut target = Target::prepared(operation, &[], |peer, ack| {
+            if is_early {
+                finish(peer, ack);
+            }
+        });
         if !is_early {
             finish(&mut target.peer, target.ack);
         }

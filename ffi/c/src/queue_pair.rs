@@ -194,11 +194,17 @@ pub unsafe extern "C" fn warpline_qp_create(
 }
 
 /// Gives a queue pair back, which ends its connection: after `warpline_disconnect` in the orderly way that
-/// has begun, else with a reset. Does nothing for null.
+/// has begun, else with a reset. No work request uses memory once this returns; on a device that the caller
+/// polls itself, some polls later. The peer has some 50 milliseconds to finish an orderly end. Does nothing
+/// for null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_qp_destroy(qp: *mut Qp) {
-    // SAFETY: the caller keeps C's contract.
-    guard_or((), || drop(unsafe { take_back(qp) }));
+    guard_or((), || {
+        // SAFETY: the caller keeps C's contract.
+        if let Some(qp) = unsafe { take_back(qp) } {
+            qp.fence_drop();
+        }
+    });
 }
 
 /// Its number, as completions and events carry it; 0 for null.

@@ -25,6 +25,7 @@ use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::{Arrival, NewQueuePair, Request, StreamRequest, arrival_queue};
 use crate::engine::names::KeyedSequence;
 use crate::engine::placement::Placement;
+use crate::engine::queue_pairs::FENCE_NS;
 use crate::engine::startup::{Initiator, Offer, Proposal, ReadsWanted, Terms};
 use crate::engine::{Engine, EngineConfig};
 use crate::vocabulary::capacity::Capacity;
@@ -371,7 +372,7 @@ fn dropped_before_it_began() -> (Engine, NewQueuePair) {
     let now = Instant::from_nanos(1);
     engine.on_request(now, Request::Disconnect { qp: new.shared.clone() });
     let (reply, destroyed) = Reply::new();
-    engine.on_request(now, Request::DestroyQp { qp: new.shared.number, reply });
+    engine.on_request(now, Request::DestroyQp { qp: new.shared.number, fence: false, reply });
     deliver(&mut engine);
     assert!(destroyed.try_recv().is_ok(), "the owner does not wait for the orderly close");
     assert_eq!(engine.usage().queue_pairs, 1);
@@ -401,6 +402,37 @@ fn a_dropped_queue_pair_that_did_not_begin_goes_with_its_core() {
     engine.on_time(now + 6 * SECOND);
     assert_eq!(engine.usage().queue_pairs, 0);
     assert_eq!(engine.next_deadline(), Instant::NEVER);
+}
+
+/// The owner of a queue pair that needs its memory has the reply when the core has destroyed the queue pair:
+/// after the orderly end of the connection, or when the peer has had its time for that.
+#[test]
+fn an_owner_waits_for_the_end_of_its_work_requests() {
+    for closes in [true, false] {
+        let (mut engine, arrived) = engine();
+        let completions = CompletionRings::shared(Arc::new(CompletionRing::new(1)));
+        let (new, _accepted) = accept(&mut engine, &arrived, &completions, 1, &request());
+        let (connection, now) = (ConnectionId::from_bits(1), Instant::from_nanos(1));
+        engine.on_event(now, 0, Event::Operating { connection });
+        engine.on_request(now, Request::Disconnect { qp: new.shared.clone() });
+        let (reply, destroyed) = Reply::new();
+        engine.on_request(now, Request::DestroyQp { qp: new.shared.number, fence: true, reply });
+        let commands = deliver(&mut engine);
+        assert!(!commands.iter().any(|command| matches!(command, Command::DestroyQp(_))), "it may end");
+        if closes {
+            engine.on_event(now, 0, Event::Closed { connection, reason: CloseReason::Finished });
+        } else {
+            assert_eq!(engine.next_deadline(), now + FENCE_NS);
+            engine.on_time(now + FENCE_NS);
+        }
+        let last = deliver(&mut engine).pop();
+        assert!(matches!(last, Some(Command::DestroyQp(qp)) if Arc::ptr_eq(&qp, &new.shared)));
+        assert!(destroyed.try_recv().is_err(), "the core may use its memory");
+        engine.on_event(now, 0, Event::QpDestroyed(new.shared.number));
+        deliver(&mut engine);
+        assert!(destroyed.try_recv().is_ok());
+        assert_eq!(engine.usage().queue_pairs, 0);
+    }
 }
 
 /// All cores find out that their adapter differs; applications see it once.

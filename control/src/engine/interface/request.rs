@@ -117,6 +117,8 @@ pub(crate) enum Request {
     },
     DestroyQp {
         qp: QpNumber,
+        /// The reply comes once no work request uses memory, also if the connection ends in an orderly way.
+        fence: bool,
         reply: Reply<()>,
     },
     Connect {

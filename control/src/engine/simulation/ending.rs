@@ -82,7 +82,7 @@ impl Play {
             self.record(format!("closed: {}", variant(&reason)));
         }
         let number = qp.shared.number;
-        let reply = self.ask(side, |reply| Request::DestroyQp { qp: number, reply });
+        let reply = self.ask(side, |reply| Request::DestroyQp { qp: number, fence: false, reply });
         self.expect("destroy", 0, reply, |_, ()| {});
     }
 }

@@ -110,7 +110,7 @@ fn a_queue_pair_that_is_gone_makes_no_second_attempt() {
         let mut pair = Pair::new();
         let Attempt { qp, connected, first, streams, .. } = pair.attempt();
         let qp = qp.shared.number;
-        let destroyed = pair.hosts[0].begin(pair.now, |reply| Request::DestroyQp { qp, reply });
+        let destroyed = pair.hosts[0].begin(pair.now, |reply| Request::DestroyQp { qp, fence: false, reply });
         pair.until(|_| destroyed.try_recv().ok());
         assert!(connected.is_empty(), "{reaction:?}: the Reply is awaited");
         pair.react(reaction, &first);

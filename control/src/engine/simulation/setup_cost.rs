@@ -93,7 +93,8 @@ impl Pair {
             queue_pairs.iter().all(closed).then_some(())
         });
         for (side, qp) in queue_pairs.iter().map(|qp| qp.shared.number).enumerate() {
-            let destroyed = self.hosts[side].begin(self.now, |reply| Request::DestroyQp { qp, reply });
+            let destroyed =
+                self.hosts[side].begin(self.now, |reply| Request::DestroyQp { qp, fence: false, reply });
             self.until(|_| destroyed.try_recv().ok());
         }
     }

@@ -25,7 +25,9 @@ impl Swarm {
         }
         let host = self.connections[number].hosts[side];
         let qp = self.connections[number].qps[side].shared.number;
-        self.ask(host, |reply| Request::DestroyQp { qp, reply });
+        // As programs of verbs do, and as others.
+        let fence = number % 2 == 1;
+        self.ask(host, |reply| Request::DestroyQp { qp, fence, reply });
     }
 
     /// Records how the connection has ended at that side.

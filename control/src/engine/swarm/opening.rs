@@ -44,7 +44,7 @@ impl Swarm {
                     self.end_without_connection(host, &qps[side]);
                 }
                 let qp = qps[side].shared.number;
-                self.ask(host, |reply| Request::DestroyQp { qp, reply });
+                self.ask(host, |reply| Request::DestroyQp { qp, fence: false, reply });
             }
         }
         panic!("no connection in {ATTEMPTS} attempts: {:#?}", self.draw);

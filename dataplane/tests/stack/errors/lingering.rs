@@ -212,3 +212,37 @@ fn a_queue_pair_destroyed_in_good_order_resets() {
     target.peer.settle();
     assert!(target.peer.expect_one().header.flags.contains(Flags::RST));
 }
+
+/// A queue pair is destroyed when the peer has everything of this end, the FIN too, and has not finished: the
+/// connection goes on without it. What the peer still sends is dropped, and reaches no memory.
+#[test]
+fn a_peer_that_has_the_fin_is_not_reset() {
+    for finishes in [true, false] {
+        let mut target = Target::new();
+        target.open();
+        target.peer.command(Command::Disconnect { connection: target.connection, within_ns: None });
+        target.peer.settle();
+        assert_eq!(target.sent(), (Vec::new(), true));
+        target.ack += 1;
+        target.send(&[]);
+        target.peer.send(Flags::ACK, target.seq, target.ack, &[]);
+        target.peer.command(Command::DestroyQp(target.qp.clone()));
+        target.peer.settle();
+        assert!(target.peer.events.iter().any(|event| matches!(event, Event::QpDestroyed(QP))));
+        target.send(&fpdu(&send(1, 0, b"late")));
+        target.send(&fpdu(&write(WRITABLE, BASE_TO, b"late")));
+        target.expect_untouched();
+        let completed: Vec<_> = std::iter::from_fn(|| target.completions.poll()).collect();
+        assert_eq!(completed.iter().map(|done| done.status).collect::<Vec<_>>(), [Status::Flushed]);
+        target.sent();
+        if finishes {
+            target.peer.send(Flags::FIN | Flags::ACK, target.seq, target.ack, &[]);
+            let usage = target.peer.core.usage();
+            assert_eq!((usage.connections, usage.time_waits), (0, 1));
+        } else {
+            target.peer.pass_s(limits::TERMINATE_LINGER_NS / SECOND + 1);
+            assert_eq!(target.peer.core.usage().connections, 0);
+            assert!(target.peer.sent.iter().any(|sent| sent.header.flags.contains(Flags::RST)));
+        }
+    }
+}

@@ -386,7 +386,8 @@ unsafe extern "C" fn ibv_query_qp(
 }
 
 /// Destroys a queue pair. Its connection is closed after everything that was posted, as that of a process's
-/// socket is: perftest destroys queue pairs before it disconnects.
+/// socket is: perftest destroys queue pairs before it disconnects. No work request uses memory when this
+/// returns.
 ///
 /// # Safety
 ///
@@ -409,6 +410,7 @@ pub(crate) unsafe fn destroy(qp: *mut ibv_qp) -> Result<(), Errno> {
         objects.left_out.insert(number, queues.map(Arc::downgrade));
     }
     state.queue_pair.disconnect();
+    state.queue_pair.fence_drop();
     pd.inner().context.inner().events.withdraw(qp.addr());
     state.acks.wait();
     // SAFETY: as above, once.

@@ -14,6 +14,26 @@ static int poll_for_100_ms(struct ibv_cq *cq)
 	return found;
 }
 
+/* What a peer has on its way reaches no memory once its queue pair is destroyed: a program gives a buffer to
+ * others then, also while it stays registered. */
+static void nothing_is_placed_later(void)
+{
+	static char before[MEMORY_BYTES];
+	struct end near, far;
+	struct rdma_cm_id *listener = connect_ends(&near, &far);
+
+	for (int number = 1; number < 16; number++)
+		CHECK(rdma_post_recv(far.id, NULL, far.memory + 4096 * number, 4096, far.mr) == 0);
+	memset(near.memory, 'x', MEMORY_BYTES);
+	for (int number = 0; number < 16; number++)
+		CHECK(rdma_post_send(near.id, NULL, near.memory, 4096, near.mr, 0) == 0);
+	CHECK(ibv_destroy_qp(far.id->qp) == 0);
+	memcpy(before, far.memory, MEMORY_BYTES);
+	usleep(50000);
+	CHECK(memcmp(before, far.memory, MEMORY_BYTES) == 0);
+	CHECK(listener);
+}
+
 int main(void)
 {
 	struct rdma_cm_id *listener = connect_ends(&near_end, &far_end);
@@ -49,6 +69,9 @@ int main(void)
 	arrived = received(&far_end);
 	CHECK(arrived.wr_id == 3 && arrived.status == IBV_WC_SUCCESS);
 	CHECK(poll_for_100_ms(far_end.id->recv_cq) == 0);
+
+	for (int round = 0; round < 5; round++)
+		nothing_is_placed_later();
 
 	CHECK(ibv_destroy_cq(cq) == 0);
 	CHECK(listener);

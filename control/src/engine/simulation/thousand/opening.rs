@@ -242,7 +242,7 @@ impl Crowd {
         let attempt = &mut self.attempts[number];
         let side = attempt.host_of(end);
         if let Some(qp) = attempt.ends[end].take() {
-            let destroy = |reply| Request::DestroyQp { qp: qp.shared.number, reply };
+            let destroy = |reply| Request::DestroyQp { qp: qp.shared.number, fence: false, reply };
             self.destroyed.push(self.hosts[side].begin(self.now, destroy));
             self.dropped.push(qp);
         }
