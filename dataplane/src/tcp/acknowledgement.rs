@@ -449,10 +449,13 @@ impl<'c, P: SendPayload, F> Acknowledgement<'c, P, F> {
     /// RFC 6298 §5.2, §5.3; RFC 8985 §7.2.
     #[inline]
     fn rearm(&mut self, advanced: bool, fin_acked: bool) {
-        let Connection { send, timers, .. } = &mut *self.tcp;
+        let Connection { send, timers, unusual, .. } = &mut *self.tcp;
         if !send.queue.is_outstanding() && (!send.fin.is_sent() || fin_acked) {
-            timers.clear(Timer::Retransmit);
             timers.clear(Timer::Probe);
+            // What waits for a path is timed, whatever comes by another one.
+            if !unusual.contains(Unusual::AWAITS_PATH) {
+                timers.clear(Timer::Retransmit);
+            }
         } else if advanced {
             self.tcp.arm_retransmit(self.now);
             self.tcp.arm_probe(self.now);

@@ -59,15 +59,14 @@ impl Connection {
     /// was forgotten as a neighbour does not answer either (RFC 9293 §3.8.3). A connection that opens has a
     /// limit of its own.
     pub fn await_path(&mut self, now: Instant) {
-        if self.is_opening() || self.state == State::Closed {
+        let is_timed = self.unusual.contains(Unusual::AWAITS_PATH);
+        if self.is_opening() || self.state == State::Closed || is_timed {
             return;
         }
-        let waited = self.unusual.contains(Unusual::AWAITS_PATH);
         self.unusual |= Unusual::AWAITS_PATH;
-        if !waited && self.send.flight_octets() == 0 {
+        if self.send.flight_octets() == 0 {
             self.activity.last_progress = now;
         }
-        // What arrives meanwhile, by another path, has shown that nothing is in flight.
         if !self.timers.is_set(Timer::Retransmit) {
             self.arm_retransmit(now);
         }

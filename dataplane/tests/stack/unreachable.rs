@@ -93,6 +93,16 @@ fn data_of_a_peer_without_a_path_stops_no_timer() {
     assert_eq!(closed(&mut peer), []);
     peer.pass_s(2);
     assert_eq!(closed(&mut peer), [CloseReason::TimedOut]);
+
+    // Nor without a limit of the user's.
+    let (mut peer, connection, next) = forgotten_peer(None);
+    let octets = vec![1; 10].into();
+    peer.command(Command::Stream { connection, octets, then: AfterStream::Stay });
+    for piece in 0..3600 {
+        peer.pass_ms(100);
+        peer.send(Flags::ACK, PEER_ISS + 101 + 10 * piece, next, &[7; 10]);
+    }
+    assert_eq!(closed(&mut peer), [CloseReason::TimedOut]);
 }
 
 /// A peer that comes back has what waited at once, and what timed out meanwhile was nothing that was lost:
