@@ -240,7 +240,7 @@ impl<'c, P: SendPayload, F> Acknowledgement<'c, P, F> {
         }
         self.repair(ack, kind.advanced);
         self.undo_if_spurious(header, &selective);
-        self.grow(self.tcp.ecn.is_negotiated() && header.flags.contains(Flags::ECE));
+        self.grow(self.tcp.ecn.sends_capable() && header.flags.contains(Flags::ECE));
         self.rearm(kind.advanced, fin_acked);
         passed_marks::renew(self.tcp, self.una);
         let mut changes = Changes::empty();

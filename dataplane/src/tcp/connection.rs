@@ -240,6 +240,11 @@ impl Connection {
         self.send.queue.extend_last(&mut pools.segments, payload, octets);
     }
 
+    /// Whether segments are queued, or sent and not acknowledged.
+    pub const fn has_kept(&self) -> bool {
+        !self.send.queue.is_empty()
+    }
+
     /// The segments that are queued, or sent and not acknowledged, in order.
     pub fn kept<'p, P: SendPayload, F>(
         &self,

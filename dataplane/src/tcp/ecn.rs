@@ -94,12 +94,14 @@ impl Ecn {
         self.data = Data::NotCapable;
     }
 
+    /// Whether new data is sent as ECN-capable: only then an echo is of a mark.
+    pub(super) const fn sends_capable(self) -> bool {
+        !matches!(self.data, Data::NotCapable)
+    }
+
     /// The ECN field of new data.
     pub(super) const fn field(self) -> EcnField {
-        match self.data {
-            Data::NotCapable => EcnField::NotCapable,
-            Data::Capable | Data::CapableAfterReduction => EcnField::Capable0,
-        }
+        if self.sends_capable() { EcnField::Capable0 } else { EcnField::NotCapable }
     }
 
     /// Records that the window was reduced: the next segment of new data says so.
