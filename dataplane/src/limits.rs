@@ -461,7 +461,8 @@ pub const ORPHAN_PART: usize = 2;
 pub const ORPHAN_PART_OF_NETWORK: usize = 4;
 /// The same for those to one address.
 pub const ORPHAN_PART_OF_ADDRESS: usize = 16;
-/// How long a failed stream may take to send its Terminate and close before it is reset.
+/// How long a failed stream may take to send its Terminate and close before it is reset, and a connection
+/// whose queue pair is destroyed to close.
 pub const TERMINATE_LINGER_NS: u64 = 5 * SECOND;
 /// Octets on their way that are copied when a queue pair is destroyed whose Terminate is not acknowledged: as
 /// many as are in flight to a peer at 10 Gbit/s and 800 microseconds. With more the connection is reset.

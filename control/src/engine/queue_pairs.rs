@@ -26,8 +26,12 @@ use crate::vocabulary::queue_pair::{CreateError, QpConfig, RnrPolicy};
 /// How long a connection that this end has finished may take to close before it is reset.
 pub(super) const LINGER_NS: u64 = 5 * SECOND;
 
-/// The same where the owner of the queue pair waits for its end: a few round trips, and a peer's thread.
+/// How long what was posted may take to reach the peer where the owner of the queue pair waits for its end.
 pub(super) const FENCE_NS: u64 = 50 * MILLISECOND;
+
+/// How long no owner waits so after one has waited in vain: of many queue pairs with a peer that is gone, one
+/// is waited for.
+const FENCE_PAUSE_NS: u64 = SECOND;
 
 /// How far the removal of a queue pair without an owner has come.
 enum Removal {
@@ -139,6 +143,8 @@ pub(super) struct QueuePairs {
     removals: Table<QpNumber, Removal>,
     /// When those are removed whose connections are being closed.
     deadlines: Deadlines<QpNumber>,
+    /// Until then no owner waits for what it has posted.
+    fences_from: Instant,
     /// How many each Protection Domain has.
     domains: Holdings<ProtectionDomainId>,
     /// What every queue pair shares with the cores and with applications.
@@ -168,6 +174,7 @@ impl QueuePairs {
             entries: Table::default(),
             removals: Table::default(),
             deadlines: Deadlines::new(),
+            fences_from: Instant::ZERO,
             domains: Holdings::new(per_domain),
             doorbells,
             events,
@@ -368,8 +375,9 @@ impl QueuePairs {
 
     /// Removes a queue pair whose owner has dropped it. `closing` says that its connection ends by itself in
     /// an orderly way: what was posted before the FIN is then still delivered, and the buffers stay
-    /// registered as long. With `fence` the owner waits for that, not for long: no work request uses memory
-    /// once it has the reply. Returns false if it is gone at once: its core is no longer polled.
+    /// registered as long. With `fence` no work request uses memory once the owner has the reply: it waits a
+    /// little for what it has posted, and the connection ends by itself. Returns false if it is gone at once:
+    /// its core is no longer polled.
     pub(super) fn destroy(
         &mut self,
         now: Instant,
@@ -383,7 +391,8 @@ impl QueuePairs {
         let mut is_left = true;
         // The core sends the Terminate of a stream that has failed, and needs nothing of the queue pair for
         // that.
-        let removal = if closing && !qp.shared.state().is_over() {
+        let waits = !fence || qp.shared.sends_outstanding() > 0 && now >= self.fences_from;
+        let removal = if closing && waits && !qp.shared.state().is_over() {
             let by = now + if fence { FENCE_NS } else { LINGER_NS };
             self.deadlines.change(number, Instant::NEVER, by);
             if fence {
@@ -465,6 +474,9 @@ impl QueuePairs {
     /// Removes the queue pairs whose connections have taken too long to close.
     pub(super) fn on_time(&mut self, now: Instant, out: &mut Outbox) {
         while let Some(number) = self.deadlines.pop_due(now) {
+            if matches!(self.removals.get(&number), Some(Removal::AfterClose { reply: Some(_), .. })) {
+                self.fences_from = now + FENCE_PAUSE_NS;
+            }
             self.remove_after_close(out, number);
         }
     }

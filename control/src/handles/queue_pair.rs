@@ -99,14 +99,17 @@ impl Deref for QueuePair {
 
 impl QueuePairControl {
     /// How long a drop waits until the core has forgotten the queue pair.
-    const DROP_WAIT: Duration = Duration::from_millis(200);
+    const DROP_WAIT: Duration = Duration::from_millis(100);
+    /// The same where the owner needs the memory: the core is asked within milliseconds, if its thread runs.
+    const FENCED_DROP_WAIT: Duration = Duration::from_secs(2);
 
     /// Has the drop of the queue pair wait until none of its work requests uses memory any more, also where
     /// its connection ends in an orderly way: verbs promise that of a queue pair that is destroyed, and whose
-    /// owner gives the memory to others while it stays registered. The peer has some 50 milliseconds to
-    /// finish; after that what it sends is dropped, or the connection is reset if it lacks something of ours.
+    /// owner gives the memory to others while it stays registered. What was posted has some 50 milliseconds
+    /// to reach the peer, or the connection is reset; what the peer still sends is dropped.
     ///
-    /// It does not wait where this thread may be the one that has to poll.
+    /// It does not wait where this thread may be the one that has to poll: there the memory is free after
+    /// 50 milliseconds of polling at most.
     pub fn fence_drop(&self) {
         self.fenced.store(true, Ordering::Relaxed);
     }
@@ -257,7 +260,8 @@ impl Drop for QueuePairControl {
         // Without a core there is nothing to wait for; with a slow one, control goes on alone.
         let fence = self.fenced.load(Ordering::Relaxed);
         if let Ok(done) = self.context.begin(|reply| Request::DestroyQp { qp, fence, reply }) {
-            self.context.wait_briefly(&done, Self::DROP_WAIT);
+            let wait = if fence { Self::FENCED_DROP_WAIT } else { Self::DROP_WAIT };
+            self.context.wait_briefly(&done, wait);
         }
     }
 }

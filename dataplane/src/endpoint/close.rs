@@ -166,7 +166,7 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Gives the connection up because its queue pair is about to be destroyed: it lingers for a Terminate
-    /// that the peer does not have yet, or is reset.
+    /// that the peer does not have yet, or for the FINs of an orderly end, or is reset.
     pub(crate) fn lose_queue_pair(&mut self) -> Outcome {
         let lingers = self.prepare_to_linger();
         if !lingers {
@@ -247,15 +247,25 @@ impl<F: Frame> Endpoint<'_, F> {
         self.leave_backlog();
     }
 
-    /// Makes a connection that owes the peer a Terminate, or nothing at all, independent of its queue pair,
-    /// which is about to be destroyed. Returns false, and changes nothing that TCP sends, if it owes anything
-    /// else, or has sent more octets than may be kept.
+    /// Returns true if the connection is being closed in the orderly way, and the peer has everything of this
+    /// end, or lacks nothing but the FIN.
+    fn owes_only_fin(&mut self) -> bool {
+        let Connection { tcp, stream, closing, .. } = &*self.connection;
+        *closing
+            && tcp.state() != tcp::State::Closed
+            && !tcp.has_kept()
+            && stream.octets() == 0
+            && self.rdmap().is_some_and(|stream| !stream.operating.failed && !stream.has_work())
+    }
+
+    /// Makes a connection that owes the peer a Terminate, or no more than a FIN, independent of its queue
+    /// pair, which is about to be destroyed. Returns false, and changes nothing that TCP sends, if it owes
+    /// anything else, or has sent more octets than may be kept.
     ///
     /// [`begin_to_linger`](Self::begin_to_linger) completes this, once the queue pair is unbound.
     // Requirements: RDMAP-5.4-01, RDMAP-6.2.1-03
     pub(super) fn prepare_to_linger(&mut self) -> bool {
-        if self.connection.tcp.state() == tcp::State::FinWait2 {
-            // The peer has everything, the FIN too.
+        if self.owes_only_fin() {
             self.connection.abort_timer.abort_within(self.now, limits::TERMINATE_LINGER_NS);
             return true;
         }

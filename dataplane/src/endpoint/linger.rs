@@ -1,6 +1,6 @@
 //! Connections whose queue pair was destroyed right after an error: the Terminate still goes out if the
-//! peer's window opens in time. One whose peer has everything, and has not finished yet, lingers with nothing
-//! to send.
+//! peer's window opens in time. One that is being closed in the orderly way, and has nothing more to send,
+//! lingers for the FINs.
 //!
 //! Destroying a queue pair lets its owner give the memory to others at once. So all that TCP has of it, sent
 //! and not acknowledged or not sent yet, is built once more and kept as octets of the connection's own, with

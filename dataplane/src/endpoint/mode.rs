@@ -37,7 +37,8 @@ impl Mode {
         self.orphan_until() != Instant::NEVER
     }
 
-    /// Returns true if the connection is only open for the Terminate of a stream that has failed.
+    /// Returns true if the connection is only open for the Terminate of a stream that has failed, or for the
+    /// end of one whose queue pair is destroyed.
     pub(super) const fn has_fixed_deadline(&self) -> bool {
         match self {
             Self::Streaming | Self::Bytes(_) => false,

@@ -221,6 +221,11 @@ impl SharedQp {
         if self.shares_receives() { self.receives().dequeued() } else { 0 }
     }
 
+    /// Requests that were posted to its send queue and are not completed.
+    pub fn sends_outstanding(&self) -> u32 {
+        self.sends().outstanding()
+    }
+
     /// Receives that were posted to it, or that it has dequeued from its shared receive queue, and that are
     /// not completed.
     pub fn receives_outstanding(&self) -> u32 {

@@ -195,8 +195,8 @@ pub unsafe extern "C" fn warpline_qp_create(
 
 /// Gives a queue pair back, which ends its connection: after `warpline_disconnect` in the orderly way that
 /// has begun, else with a reset. No work request uses memory once this returns; on a device that the caller
-/// polls itself, some polls later. The peer has some 50 milliseconds to finish an orderly end. Does nothing
-/// for null.
+/// polls itself, 50 milliseconds of polling later. What was posted has as long to reach the peer. Does
+/// nothing for null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_qp_destroy(qp: *mut Qp) {
     guard_or((), || {

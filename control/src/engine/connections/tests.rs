@@ -12,7 +12,7 @@ use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
 use warpline_dataplane::qp::completion_queue::CompletionRing;
 use warpline_dataplane::qp::payload::Slice;
 use warpline_dataplane::qp::shared::{CompletionRings, PostError, QpState, QueueDepths, SharedQp};
-use warpline_dataplane::qp::work::{QpNumber, ReceiveRequest};
+use warpline_dataplane::qp::work::{Operation, QpNumber, ReceiveRequest, SendRequest};
 use warpline_dataplane::ring::{
     Command, ConnectError, ConnectionId, Event, FlowKey, ListenAddress, Rings, Scope,
 };
@@ -414,6 +414,8 @@ fn an_owner_waits_for_the_end_of_its_work_requests() {
         let (new, _accepted) = accept(&mut engine, &arrived, &completions, 1, &request());
         let (connection, now) = (ConnectionId::from_bits(1), Instant::from_nanos(1));
         engine.on_event(now, 0, Event::Operating { connection });
+        new.shared.set_state(QpState::ReadyToSend);
+        new.shared.post_send(SendRequest::new(1, Operation::SEND, Slice::default())).unwrap();
         engine.on_request(now, Request::Disconnect { qp: new.shared.clone() });
         let (reply, destroyed) = Reply::new();
         engine.on_request(now, Request::DestroyQp { qp: new.shared.number, fence: true, reply });
@@ -433,6 +435,33 @@ fn an_owner_waits_for_the_end_of_its_work_requests() {
         assert!(destroyed.try_recv().is_ok());
         assert_eq!(engine.usage().queue_pairs, 0);
     }
+}
+
+/// Who has nothing outstanding waits for the core only, and of many owners whose peers are gone one waits.
+#[test]
+fn few_owners_wait_for_the_end_of_their_work_requests() {
+    let (mut engine, arrived) = engine();
+    let completions = CompletionRings::shared(Arc::new(CompletionRing::new(8)));
+    let destroy = |engine: &mut Engine, number: u64, now: Instant, posts: bool| {
+        let (new, _accepted) = accept(engine, &arrived, &completions, number, &request());
+        engine.on_event(now, 0, Event::Operating { connection: ConnectionId::from_bits(number) });
+        if posts {
+            new.shared.set_state(QpState::ReadyToSend);
+            new.shared.post_send(SendRequest::new(1, Operation::SEND, Slice::default())).unwrap();
+        }
+        engine.on_request(now, Request::Disconnect { qp: new.shared.clone() });
+        let (reply, _destroyed) = Reply::new();
+        engine.on_request(now, Request::DestroyQp { qp: new.shared.number, fence: true, reply });
+        matches!(deliver(engine).pop(), Some(Command::DestroyQp(_)))
+    };
+    let now = Instant::from_nanos(1);
+    assert!(destroy(&mut engine, 1, now, false), "nothing is outstanding");
+    assert!(!destroy(&mut engine, 2, now, true));
+    let later = now + FENCE_NS;
+    engine.on_time(later);
+    assert!(matches!(deliver(&mut engine).pop(), Some(Command::DestroyQp(_))), "it has waited in vain");
+    assert!(destroy(&mut engine, 3, later, true));
+    assert!(!destroy(&mut engine, 4, later + SECOND, true), "others may have peers that answer");
 }
 
 /// All cores find out that their adapter differs; applications see it once.

@@ -213,22 +213,30 @@ fn a_queue_pair_destroyed_in_good_order_resets() {
     assert!(target.peer.expect_one().header.flags.contains(Flags::RST));
 }
 
-/// A queue pair is destroyed when the peer has everything of this end, the FIN too, and has not finished: the
-/// connection goes on without it. What the peer still sends is dropped, and reaches no memory.
+/// A queue pair is destroyed while its connection ends in the orderly way, and there is nothing to send but
+/// the FIN, or not even that: the connection goes on without it. What the peer still sends is dropped, and
+/// reaches no memory.
 #[test]
-fn a_peer_that_has_the_fin_is_not_reset() {
-    for finishes in [true, false] {
+fn an_orderly_end_outlives_its_queue_pair() {
+    for (acknowledges, finishes) in [(true, true), (true, false), (false, true), (false, false)] {
         let mut target = Target::new();
         target.open();
         target.peer.command(Command::Disconnect { connection: target.connection, within_ns: None });
-        target.peer.settle();
-        assert_eq!(target.sent(), (Vec::new(), true));
-        target.ack += 1;
-        target.send(&[]);
-        target.peer.send(Flags::ACK, target.seq, target.ack, &[]);
+        if acknowledges {
+            target.peer.settle();
+            assert_eq!(target.sent(), (Vec::new(), true));
+            target.peer.send(Flags::ACK, target.seq, target.ack + 1, &[]);
+        }
         target.peer.command(Command::DestroyQp(target.qp.clone()));
         target.peer.settle();
         assert!(target.peer.events.iter().any(|event| matches!(event, Event::QpDestroyed(QP))));
+        if !acknowledges {
+            assert_eq!(target.sent(), (Vec::new(), true));
+            // It is lost, and sent again.
+            target.peer.pass_s(1);
+            assert!(target.sent().1);
+        }
+        target.ack += 1;
         target.send(&fpdu(&send(1, 0, b"late")));
         target.send(&fpdu(&write(WRITABLE, BASE_TO, b"late")));
         target.expect_untouched();
@@ -245,4 +253,19 @@ fn a_peer_that_has_the_fin_is_not_reset() {
             assert!(target.peer.sent.iter().any(|sent| sent.header.flags.contains(Flags::RST)));
         }
     }
+}
+
+/// One that has more to send is reset: its payload is in memory that is another's now.
+#[test]
+fn an_orderly_end_with_something_to_send_is_a_reset() {
+    let mut target = Target::new();
+    target.open();
+    let local = Slice { stag: INBOX, to: 0, len: 8 };
+    target.qp.post_send(SendRequest::new(5, Operation::SEND, local)).unwrap();
+    target.peer.settle();
+    target.peer.command(Command::Disconnect { connection: target.connection, within_ns: None });
+    target.peer.command(Command::DestroyQp(target.qp.clone()));
+    target.peer.settle();
+    assert!(target.peer.sent.iter().any(|sent| sent.header.flags.contains(Flags::RST)));
+    assert_eq!(target.peer.core.usage().connections, 0);
 }

@@ -385,9 +385,8 @@ unsafe extern "C" fn ibv_query_qp(
     })
 }
 
-/// Destroys a queue pair. Its connection is closed after everything that was posted, as that of a process's
-/// socket is: perftest destroys queue pairs before it disconnects. No work request uses memory when this
-/// returns.
+/// Destroys a queue pair. Its connection is closed after what was posted, if that reaches the peer within 50
+/// ms: perftest destroys queue pairs before it disconnects. No work request uses memory when this returns.
 ///
 /// # Safety
 ///
