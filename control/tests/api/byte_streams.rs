@@ -769,6 +769,38 @@ fn a_section_gives_the_buffer_of_its_own_transfer_back() {
     }
 }
 
+/// The application that was told of bytes of an unsolicited transfer has its buffer until the end of the
+/// transfer was returned, also if a section of that name reads the rest.
+// Requirements: TRO-6.1-03
+#[test]
+fn a_section_leaves_a_buffer_that_was_told_of() {
+    let pair = Pair::new();
+    let config = ByteStreamConfig {
+        unsolicited: Some(UnsolicitedConfig { count: 1, bytes: 100 }),
+        ..ByteStreamConfig::default()
+    };
+    let (mut near, mut far) = streams(&pair.near, &pair.far, true, &config);
+    let unsolicited = |index, total| Section { unsolicited: true, ..solicited(index, total) };
+    let memory = Region::heap(8).unwrap();
+    let buffer = TransferBuffer::Unsolicited(0);
+    near.writer.write_section(unsolicited(7, 8), 0, b"told", PATIENCE).unwrap();
+    assert_eq!(next_item(&mut far), ReadItem::Placed { rid: rid(7), buffer, offset: 0, octets: 4 });
+    near.writer.write_section(unsolicited(7, 8), 4, b"rest", PATIENCE).unwrap();
+    near.writer.write_all(b"....", PATIENCE).unwrap();
+    assert_eq!(far.reader.read_section(rid(7), &memory, 0..8, PATIENCE).unwrap(), 0);
+    let mut section = [0; 8];
+    assert!(memory.read(0, &mut section));
+    assert_eq!(&section, b"rest....");
+    near.writer.write_section(unsolicited(8, 4), 0, b"over", PATIENCE).unwrap();
+    near.writer.wait_acknowledged(PATIENCE).unwrap();
+    let mut told = [0; 4];
+    assert!(far.reader.copy_unsolicited(0, 0, &mut told));
+    assert_eq!(&told, b"told");
+    assert_eq!(next_item(&mut far), ReadItem::Complete { rid: rid(7), buffer, total_octets: 8 });
+    // There was no other.
+    assert_eq!(next_item(&mut far), ReadItem::Octets(4));
+}
+
 /// A slice without room takes no bytes, and does not wait for those that have arrived; parts that are not
 /// copied need none.
 #[test]

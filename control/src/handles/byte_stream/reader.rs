@@ -336,9 +336,9 @@ impl ByteStreamReader {
                 ReadItem::Complete { rid: other, buffer, .. } if other != rid => {
                     self.meet(item, buffer, timeout)?;
                 }
-                ReadItem::Complete { buffer: Buffer::Unsolicited(buffer), .. } => {
+                ReadItem::Complete { buffer: buffer @ Buffer::Unsolicited(_), .. } => {
                     section.unsolicited = None;
-                    self.release(buffer, timeout)?;
+                    self.meet(item, buffer, timeout)?;
                 }
                 ReadItem::NotExpected { rid: other } if other != rid => self.met.push_back(item),
                 ReadItem::Finished => {
@@ -375,7 +375,7 @@ impl ByteStreamReader {
         self.link.handle().transfer_counters()
     }
 
-    /// Takes the end of a transfer that is not read here.
+    /// Takes the end of a transfer of another name than the section's, or of one in an unsolicited buffer.
     fn meet(&mut self, end: ReadItem, buffer: Buffer, timeout: Duration) -> Result<(), ByteStreamError> {
         match buffer {
             // All of it was copied: nobody else would give the buffer back.
