@@ -17,9 +17,11 @@ const LEAST_HOPS: libc::c_int = 255;
 /// Connections that could wait: the kernel takes none.
 const BACKLOG: libc::c_int = 1;
 
-/// How often a port is tried whose owner may have it for a moment only, and how long it has between.
-const ATTEMPTS: u32 = 50;
-const PAUSE: Duration = Duration::from_millis(1);
+/// How often a port is tried whose owner may have it for a moment only, and how long it has between. A look
+/// takes microseconds. In all it is some 2 ms, much less than a retransmission timeout: the thread that waits
+/// may be the one that runs connections.
+const ATTEMPTS: u32 = 5;
+const PAUSE: Duration = Duration::from_micros(400);
 
 /// Holds a TCP port at an address of the kernel's, for connections that this process has by a packet socket.
 ///
@@ -37,7 +39,7 @@ pub struct PortShadow {
 
 impl PortShadow {
     /// Holds the port of `address`, which is an address of the kernel's; for port 0 a free one. A port that
-    /// another program is only looking at is waited for, for some 50 ms.
+    /// another program is only looking at is waited for, for some 2 ms.
     ///
     /// # Errors
     ///
@@ -90,13 +92,22 @@ fn tcp_socket(address: SocketAddr) -> Result<OwnedFd, PacketError> {
 /// The socket does not share its port (`SO_REUSEADDR`): it would get one on which the kernel still has
 /// connections, whose segments are not for this process.
 fn bind_soon(socket: &OwnedFd, address: SocketAddr) -> Result<(), PacketError> {
+    attempt(|| bind(socket, address), || is_shared(address))
+}
+
+/// Calls `bind` until it finds the port free, a few times at most, and only while `is_shared` says that
+/// whoever has the port shares it.
+fn attempt(
+    mut bind: impl FnMut() -> Result<(), PacketError>,
+    mut is_shared: impl FnMut() -> bool,
+) -> Result<(), PacketError> {
     for _ in 1..ATTEMPTS {
-        match bind(socket, address) {
-            Err(PacketError::PortInUse { .. }) if is_shared(address) => thread::sleep(PAUSE),
+        match bind() {
+            Err(PacketError::PortInUse { .. }) if is_shared() => thread::sleep(PAUSE),
             outcome => return outcome,
         }
     }
-    bind(socket, address)
+    bind()
 }
 
 /// Returns true if nobody listens at the port of `address`, and who has it shares it: such as a program that
@@ -202,4 +213,63 @@ fn hold_from(addresses: &[IpAddr], first: u16, count: u16) -> Result<Vec<PortSha
     let all = ports.flat_map(|port| addresses.iter().map(move |address| SocketAddr::new(*address, port)));
     // Those after a port in use may be as good: it is not waited for.
     all.map(|address| PortShadow::hold_by(bind, address)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    const PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7471);
+
+    /// Returns what comes of a port that is in use for so many attempts, and how often it was tried.
+    fn attempt_at(refusals: u32, is_shared: bool) -> (Result<(), PacketError>, u32) {
+        let mut attempts = 0;
+        let bind = || {
+            attempts += 1;
+            if attempts > refusals { Ok(()) } else { Err(PacketError::PortInUse { address: PORT }) }
+        };
+        let outcome = attempt(bind, || is_shared);
+        (outcome, attempts)
+    }
+
+    /// Who looks whether a port is free has it for a moment, and shares it: that is waited for.
+    #[test]
+    fn a_port_that_others_look_at_is_tried_again() {
+        for refusals in 0..ATTEMPTS {
+            let (outcome, attempts) = attempt_at(refusals, true);
+            assert!(outcome.is_ok(), "{outcome:?} after {refusals}");
+            assert_eq!(attempts, refusals + 1);
+        }
+    }
+
+    #[test]
+    fn a_port_that_others_keep_is_given_up() {
+        for (is_shared, most) in [(true, ATTEMPTS), (false, 1)] {
+            let (outcome, attempts) = attempt_at(u32::MAX, is_shared);
+            assert!(
+                matches!(outcome, Err(PacketError::PortInUse { address }) if address == PORT),
+                "{outcome:?}"
+            );
+            assert_eq!(attempts, most);
+        }
+    }
+
+    #[test]
+    fn another_error_is_not_tried_again() {
+        let mut attempts = 0;
+        let bind = || {
+            attempts += 1;
+            Err(PacketError::NoPorts { count: 1, least: 1 })
+        };
+        assert!(matches!(attempt(bind, || true), Err(PacketError::NoPorts { .. })));
+        assert_eq!(attempts, 1);
+    }
+
+    /// Nothing of the connections of a thread is sent while it waits for a port.
+    #[test]
+    fn a_port_is_not_waited_for_long() {
+        assert!(PAUSE * ATTEMPTS <= Duration::from_millis(2));
+    }
 }
