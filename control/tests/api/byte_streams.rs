@@ -267,6 +267,40 @@ fn plain_readers_do_not_use_unsolicited_buffers_up() {
     assert_eq!(next_item(&mut far), ReadItem::Placed { rid: rid(3), buffer, offset: 0, octets: 4 });
 }
 
+/// A buffer that the application was told of, and that plain reads gave back, is as any other later: a
+/// section that it is not told of gives it back.
+// Requirements: TRO-6.1-03
+#[test]
+fn a_plain_read_forgets_the_buffers_that_it_gives_back() {
+    let pair = Pair::new();
+    let config = ByteStreamConfig {
+        unsolicited: Some(UnsolicitedConfig { count: 1, bytes: 100 }),
+        ..ByteStreamConfig::default()
+    };
+    let (mut near, mut far) = streams(&pair.near, &pair.far, true, &config);
+    let unsolicited = |index, total| Section { unsolicited: true, ..solicited(index, total) };
+    let buffer = TransferBuffer::Unsolicited(0);
+    near.writer.write_section(unsolicited(1, 8), 0, b"told", PATIENCE).unwrap();
+    assert_eq!(next_item(&mut far), ReadItem::Placed { rid: rid(1), buffer, offset: 0, octets: 4 });
+    near.writer.write_section(unsolicited(1, 8), 4, b"rest", PATIENCE).unwrap();
+    near.writer.write_all(b".", PATIENCE).unwrap();
+    let mut rest = [0; 5];
+    far.reader.read_exact(&mut rest, PATIENCE).unwrap();
+    assert_eq!(&rest, b"rest.");
+    // The core has seen that the buffer was given back.
+    far.reader.cancel(rid(9999), PATIENCE).unwrap();
+    let endless = Section { unsolicited: true, total_octets: None, ..solicited(2, 8) };
+    near.writer.write_section(endless, 0, b"sections", PATIENCE).unwrap();
+    near.writer.end_transfer(rid(2));
+    near.writer.wait_acknowledged(PATIENCE).unwrap();
+    let memory = Region::heap(8).unwrap();
+    assert_eq!(far.reader.read_section(rid(2), &memory, 0..8, PATIENCE).unwrap(), 0);
+    far.reader.cancel(rid(9999), PATIENCE).unwrap();
+    near.writer.write_section(unsolicited(8, 4), 0, b"last", PATIENCE).unwrap();
+    assert_eq!(next_item(&mut far), ReadItem::Placed { rid: rid(8), buffer, offset: 0, octets: 4 });
+    assert_eq!(far.reader.transfer_counters().over_quota, 0);
+}
+
 /// A section that is read meets unsolicited transfers: what the application was told of it is told to the
 /// end, and the buffers of all others are given back.
 // Requirements: TRO-6.1-03

@@ -318,6 +318,12 @@ impl ByteReader {
     /// The buffer of an unsolicited transfer whose end is read so is given back.
     // Requirements: A-25
     pub fn read_octets(&mut self, out: &mut [u8]) -> usize {
+        self.read_octets_with(out, |_| ())
+    }
+
+    /// Reads octets as [`read_octets`](Self::read_octets) does, and calls `given_back` with each unsolicited
+    /// buffer that is given back.
+    pub fn read_octets_with(&mut self, out: &mut [u8], mut given_back: impl FnMut(u16)) -> usize {
         self.pass_over();
         self.accept_unexpected();
         for rid in self.not_expected.drain(..) {
@@ -334,10 +340,11 @@ impl ByteReader {
                 }
                 Some(Due::Complete { buffer, .. }) => {
                     // Nobody else learns of it, so nobody else could give the buffer back.
-                    if let Buffer::Unsolicited(buffer) = buffer
-                        && !self.release(buffer)
-                    {
-                        break;
+                    if let Buffer::Unsolicited(buffer) = buffer {
+                        if !self.release(buffer) {
+                            break;
+                        }
+                        given_back(buffer);
                     }
                     self.consume_due(0);
                     continue;

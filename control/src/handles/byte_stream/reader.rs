@@ -133,10 +133,16 @@ impl ByteStreamReader {
         if out.is_empty() {
             return Ok(0);
         }
-        self.wait(timeout, |this| match this.reader.read_octets(out) {
-            0 if this.reader.is_finished() => Some(this.link.handle().end().map_or(Ok(0), Err)),
-            0 => None,
-            read => Some(Ok(read)),
+        self.wait(timeout, |this| {
+            let reported = &mut this.reported;
+            let read = this.reader.read_octets_with(out, |buffer| {
+                reported.remove(&buffer);
+            });
+            match read {
+                0 if this.reader.is_finished() => Some(this.link.handle().end().map_or(Ok(0), Err)),
+                0 => None,
+                read => Some(Ok(read)),
+            }
         })
     }
 
