@@ -11,8 +11,9 @@
 //!
 //! The descriptor ([`AsFd`](std::os::fd::AsFd)) is level-triggered: it is readable (`POLLIN`) for as long as
 //! a frame waits in the receive ring. It reports `POLLERR` after the interface has gone down, until
-//! [`PacketSocket::take_error`] is called. `POLLOUT` does not say that frames can be sent: a thread whose
-//! burst was [stopped](Sent::stopped) by a busy interface offers the rest again after a while.
+//! [`PacketSocket::take_error`] is called, or a frame is sent when it is up again. `POLLOUT` does not say
+//! that frames can be sent: a thread whose burst was [stopped](Sent::stopped) by a busy interface offers the
+//! rest again after a while.
 //!
 //! # The kernel's own stack
 //!

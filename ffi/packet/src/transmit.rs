@@ -134,16 +134,26 @@ impl Transmitter {
 
     /// Has the kernel take the frames of the burst from `first` on. Returns how many it took, or the error of
     /// the first.
+    ///
+    /// The socket remembers that the interface was down, and the first call after it is up again returns that
+    /// error, and clears it. A second call says whether the interface is down now.
     fn send_from(&mut self, first: usize, socket: BorrowedFd<'_>) -> Result<usize, Option<i32>> {
         self.assemble(first);
         let messages = self.messages.as_mut_ptr();
         let count = self.messages.len() as libc::c_uint;
-        // SAFETY: each message refers to vectors, which `assemble` has made, and they to octets which the
-        // burst borrows or, the heads, `self` owns. The kernel reads them alone.
-        let result = unsafe { libc::sendmmsg(socket.as_raw_fd(), messages, count, libc::MSG_DONTWAIT) };
-        match usize::try_from(result) {
-            Ok(taken) => Ok(taken),
-            Err(_) => Err(io::Error::last_os_error().raw_os_error()),
+        let mut was_down = false;
+        loop {
+            // SAFETY: each message refers to vectors, which `assemble` has made, and they to octets which the
+            // burst borrows or, the heads, `self` owns. The kernel reads them alone.
+            let result = unsafe { libc::sendmmsg(socket.as_raw_fd(), messages, count, libc::MSG_DONTWAIT) };
+            if let Ok(taken) = usize::try_from(result) {
+                return Ok(taken);
+            }
+            let error = io::Error::last_os_error().raw_os_error();
+            if was_down || error != Some(libc::ENETDOWN) {
+                return Err(error);
+            }
+            was_down = true;
         }
     }
 

@@ -350,6 +350,27 @@ fn nothing_is_taken_while_the_interface_is_down() {
     });
 }
 
+/// The socket remembers that the interface was down: that holds up nothing once it is up.
+#[test]
+fn an_interface_that_is_up_again_takes_the_first_frame() {
+    in_namespace(|| {
+        make_veth();
+        let kernel = kernel_socket();
+        let mut socket = open_near();
+        for number in 0..3 {
+            run("ip", "link set near down");
+            let frame = numbered(number, 100);
+            for _ in 0..2 {
+                let sent = offer(&mut socket, &[(&frame, None)]);
+                assert_eq!(sent, Sent { frames: 0, stopped: Some(Stopped::Down) });
+            }
+            run("ip", "link set near up");
+            assert_eq!(offer(&mut socket, &[(&frame, None)]), Sent { frames: 1, stopped: None });
+            assert_eq!(number_received(&kernel), number);
+        }
+    });
+}
+
 #[test]
 fn socket_outlives_its_interface() {
     in_namespace(|| {
