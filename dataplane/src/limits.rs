@@ -220,7 +220,7 @@ pub const POST_BATCH: usize = 32;
 /// Asynchronous events of a device that the application has not taken. A thousand queue pairs may fail at
 /// once and leave room for those of queues and of the device, which come rarely; those beyond are counted.
 pub const ASYNC_EVENTS: usize = 1280;
-/// Those of them that are about queue pairs. What those beyond said, the queue pairs still do.
+/// Those of them that are about queue pairs. What those beyond said of an end, the queue pairs still do.
 pub const ASYNC_EVENTS_OF_QUEUE_PAIRS: usize = 1024;
 /// Cores of a device, at most.
 pub const CORES_MAX: usize = 64;

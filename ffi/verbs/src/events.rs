@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use warpline::AsyncEvent;
+use warpline::{AsyncEvent, QpNumber};
 
 use crate::abi::{
     IBV_EVENT_COMM_EST, IBV_EVENT_CQ_ERR, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_QP_ACCESS_ERR,
@@ -43,7 +43,7 @@ fn wait(running: &Weak<Running>, lost: &mut u64) -> Option<()> {
 }
 
 /// Brings the asynchronous events on. `lost` are those that were lost when this was called before: if there
-/// are more, each queue pair says what has become of it.
+/// are more, each queue pair whose program does not know all of its end says what has become of it.
 fn bring(running: &Running, lost: &mut u64) {
     while let Some(event) = running.device.poll_event() {
         report(&mut running.registry.lock(), event);
@@ -51,27 +51,34 @@ fn bring(running: &Running, lost: &mut u64) {
     let lost_before = mem::replace(lost, running.device.events_lost());
     if *lost != lost_before {
         let mut objects = running.registry.lock();
-        let ends: Vec<_> =
-            objects.queue_pairs.values().flat_map(|listed| listed.queue_pair.end_events()).collect();
-        for event in ends {
-            report(&mut objects, event);
+        for listed in objects.queue_pairs.values_mut().filter(|listed| !listed.has_told_all()) {
+            let ends = listed.queue_pair.end_events().filter_map(of_queue_pair);
+            ends.for_each(|(_, kind)| listed.report(kind));
         }
     }
 }
 
+/// Returns the queue pair and the number of an event about a queue pair.
+const fn of_queue_pair(event: AsyncEvent) -> Option<(QpNumber, u32)> {
+    Some(match event {
+        AsyncEvent::CommunicationEstablished { qp } => (qp, IBV_EVENT_COMM_EST),
+        AsyncEvent::QpFatal { qp, .. } => (qp, IBV_EVENT_QP_FATAL),
+        AsyncEvent::QpRequestError { qp, .. } => (qp, IBV_EVENT_QP_REQ_ERR),
+        AsyncEvent::QpAccessError { qp, .. } => (qp, IBV_EVENT_QP_ACCESS_ERR),
+        AsyncEvent::LastReceiveReached { qp } => (qp, IBV_EVENT_QP_LAST_WQE_REACHED),
+        _ => return None,
+    })
+}
+
 /// Brings an asynchronous event to the context of its object.
 fn report(objects: &mut Objects, event: AsyncEvent) {
-    let mut of_qp = |number, kind| {
+    if let Some((number, kind)) = of_queue_pair(event) {
         if let Some(listed) = objects.queue_pairs.get_mut(&number) {
             listed.report(kind);
         }
-    };
+        return;
+    }
     match event {
-        AsyncEvent::CommunicationEstablished { qp } => of_qp(qp, IBV_EVENT_COMM_EST),
-        AsyncEvent::QpFatal { qp, .. } => of_qp(qp, IBV_EVENT_QP_FATAL),
-        AsyncEvent::QpRequestError { qp, .. } => of_qp(qp, IBV_EVENT_QP_REQ_ERR),
-        AsyncEvent::QpAccessError { qp, .. } => of_qp(qp, IBV_EVENT_QP_ACCESS_ERR),
-        AsyncEvent::LastReceiveReached { qp } => of_qp(qp, IBV_EVENT_QP_LAST_WQE_REACHED),
         AsyncEvent::SharedReceiveLimit { srq } => {
             if let Some(srq) = objects.receive_queues.get(&srq) {
                 srq.report(IBV_EVENT_SRQ_LIMIT_REACHED);

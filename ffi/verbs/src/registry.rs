@@ -49,6 +49,11 @@ impl ListedQueuePair {
         Self { queue_pair, reports, told: [false; 2] }
     }
 
+    /// Returns true if the program has got every event of its end that there can be.
+    pub(crate) const fn has_told_all(&self) -> bool {
+        matches!(self.told, [true, true])
+    }
+
     /// Brings an event to the program: each of its end once.
     pub(crate) fn report(&mut self, kind: u32) {
         let told = match kind {
