@@ -95,6 +95,13 @@ class Rig:
         self.run(f"rm -f {_RESULT}")
         self.shell.start(f"warpline-bench {line} --json {_RESULT}")
 
+    def start_listening(self, line: str) -> None:
+        """The same, until it listens, and this end's kernel reaches it."""
+        self.start_reporting(line)
+        self.run(f"until grep -q 'waiting at' {self.shell.log}; do sleep 0.2; done", START_SECONDS)
+        # The link of some comes up later than that.
+        command(*f"ip netns exec {self.guest.namespace} ping -n -c 1 -w {START_SECONDS} {INSIDE}".split())
+
     def await_results(self) -> list[dict[str, Any]]:
         """What the benchmark has written once it is through."""
         self.run(f"until [ -s {_RESULT} ]; do sleep 0.1; done")
@@ -230,7 +237,7 @@ def kernel_pings(rig: Rig) -> str:
     """The same the other way: we listen in the guest."""
     rig.give_link_to_kernel(MTU, owns_address=True)
     line = f"--listen {INSIDE}:{PORT} --size {PING_OCTETS} --clients 1 --device {rig.device()}"
-    rig.start_reporting(f"ping {line}")
+    rig.start_listening(f"ping {line}")
     words = ["--size", str(PING_OCTETS), "--count", str(PINGS), "--timeout", str(SECONDS)]
     client = rig.start([str(RPING), "--connect", f"{INSIDE}:{PORT}", *words])
     made = client.report()["pings"]
@@ -393,10 +400,7 @@ def crowd_of_cores(rig: Rig) -> str:
     line = f"--listen {INSIDE}:{PORT} --size {CROWD_OCTETS} --clients {CROWD}"
     # The first to connect say nothing until the last have.
     line += f" --timeout {SECONDS} --events"
-    rig.start_reporting(f"ping {line} --device {rig.device(cores=CORES)}")
-    rig.run(f"until grep -q 'waiting at' {rig.shell.log}; do sleep 0.2; done", START_SECONDS)
-    # The link of some comes up later than that.
-    command(*f"ip netns exec {rig.guest.namespace} ping -n -c 1 -w {START_SECONDS} {INSIDE}".split())
+    rig.start_listening(f"ping {line} --device {rig.device(cores=CORES)}")
     words = [str(CROWD_PROGRAM), "--connect", f"{INSIDE}:{PORT}", "--connections", str(CROWD)]
     words += ["--size", str(CROWD_OCTETS), "--timeout", str(SECONDS)]
     told = rig.start(words).report()
