@@ -108,8 +108,9 @@ impl QueuePairControl {
     /// owner gives the memory to others while it stays registered. What was posted has some 50 milliseconds
     /// to reach the peer, or the connection is reset; what the peer still sends is dropped.
     ///
-    /// It does not wait where this thread may be the one that has to poll: there the memory is free after
-    /// 50 milliseconds of polling at most.
+    /// It waits for two seconds at most, should the core's thread stand still, and not at all where this
+    /// thread may be the one that has to poll: there the memory is free after 50 milliseconds of polling at
+    /// most.
     pub fn fence_drop(&self) {
         self.fenced.store(true, Ordering::Relaxed);
     }

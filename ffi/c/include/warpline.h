@@ -1816,9 +1816,9 @@ int warpline_qp_create(struct warpline_pd *pd,
 
 /**
  * Gives a queue pair back, which ends its connection: after `warpline_disconnect` in the orderly way that
- * has begun, else with a reset. No work request uses memory once this returns; on a device that the caller
- * polls itself, 50 milliseconds of polling later. What was posted has as long to reach the peer. Does
- * nothing for null.
+ * has begun, else with a reset. No work request uses memory once this returns, unless the thread of its core
+ * stands still for two seconds; on a device that the caller polls itself, 50 milliseconds of polling later.
+ * What was posted has as long to reach the peer. Does nothing for null.
  */
 void warpline_qp_destroy(struct warpline_qp *qp);
 

@@ -96,8 +96,8 @@ fn bind_soon(socket: &OwnedFd, address: SocketAddr) -> Result<(), PacketError> {
     attempt(|| bind(socket, address), || is_shared(address))
 }
 
-/// Calls `bind` until it finds the port free, a few times at most, and only while `is_shared` says that
-/// whoever has the port shares it.
+/// Calls `bind` until it finds the port free, a few times at most, and only while `is_shared` says that the
+/// program which has the port shares it.
 fn attempt(
     mut bind: impl FnMut() -> Result<(), PacketError>,
     mut is_shared: impl FnMut() -> bool,

@@ -437,7 +437,7 @@ fn an_owner_waits_for_the_end_of_its_work_requests() {
     }
 }
 
-/// Who has nothing outstanding waits for the core only, and of many owners whose peers are gone one waits.
+/// An owner with nothing outstanding waits for the core only; of many owners whose peers are gone, one waits.
 #[test]
 fn few_owners_wait_for_the_end_of_their_work_requests() {
     let (mut engine, arrived) = engine();
